@@ -1,0 +1,121 @@
+"""What every device offers. Knows Programs and bytes; no model, no file format, no sampling."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from hipfire.program.operands import Buffer
+from hipfire.program.program import Program
+
+Progress = Callable[[float], None]
+"""Called now and then with the fraction done, 0..1."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Step:
+    """The numbers that change from step to step, all int32. Rows of several sequences may be mixed.
+
+    A row's key and value are written before any row of the step attends, so a prompt's chunk is one step.
+    """
+
+    token_ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    slots: NDArray[np.int32]
+    output_rows: NDArray[np.int32]
+    """Indices of the rows whose logits are wanted."""
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The largest step and state that an executable must hold."""
+
+    max_tokens: int
+    """Rows in one step."""
+    max_outputs: int
+    n_slots: int
+    """Sequences whose state is kept at once."""
+    max_seq: int
+    """Positions in a slot."""
+    kv_cache: str = "auto"
+    """Element type of the state: auto, f32, f16."""
+
+
+class CancelFlag:
+    """Set from any thread, polled by a running step (native code reads the int32 at `address`)."""
+
+    def __init__(self) -> None:
+        self._cell = np.zeros(1, np.int32)
+
+    @property
+    def address(self) -> int:
+        return int(self._cell.ctypes.data)
+
+    def set(self) -> None:
+        self._cell[0] = 1
+
+    def clear(self) -> None:
+        self._cell[0] = 0
+
+    def is_set(self) -> bool:
+        return bool(self._cell[0])
+
+
+class Executable(Protocol):
+    """A Program with its weights and state in place on a device. Used by one thread at a time."""
+
+    @property
+    def memory_nbytes(self) -> int:
+        """Bytes of weights, state and activations held."""
+        ...
+
+    @property
+    def kv_cache(self) -> str:
+        """The state's element type that was chosen."""
+        ...
+
+    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
+        """Run one step; return the logits [n_outputs, n_vocab], valid until the next run.
+
+        Raises StepCancelled soon after `cancel` was set; the state that the step's rows wrote is then undefined.
+        """
+        ...
+
+    def read(self, buffer: Buffer) -> NDArray[np.float32]:
+        """What the last step left in a buffer, for differential tests. Needs `keep_buffers` at load."""
+        ...
+
+    def close(self) -> None:
+        """Free everything. Idempotent."""
+        ...
+
+
+class Device(Protocol):
+    """`description` is for a person; `native` is whether compiled kernels run."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def native(self) -> bool: ...
+
+    def load(
+        self,
+        program: Program,
+        tensors: Mapping[str, NDArray[np.uint8]],
+        limits: Limits,
+        *,
+        on_progress: Progress,
+        keep_buffers: bool = False,
+    ) -> Executable:
+        """Take the weights' raw bytes by name, in the layout of their dtype, and make the Program ready to run.
+
+        `keep_buffers` gives every buffer memory of its own, so that `read` finds it after the step.
+        Raises OutOfMemory, DeviceError.
+        """
+        ...

@@ -1,0 +1,153 @@
+"""The messages between server and engine, all frozen. One JSON object a line; see `framing`.
+
+Server to engine: Load, Unload, Generate, Cancel. Engine to server: all others.
+Every `Generate` is answered by any number of `Token`s and then exactly one of `Finished`, `Failed`, `Cancelled`.
+Every `Load` is answered by any number of `LoadProgress` and then exactly one of `Loaded`, `LoadFailed`.
+Knows token ids only: no text, no HTTP.
+"""
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Sampling:
+    """How the next token is chosen from the logits, in this order: bias, penalties, greedy or
+    temperature, top-k, top-p, min-p.
+
+    `temperature` 0 is exact argmax. `top_k` 0 is off. `seed` is in 0..2**64-1 and always set: who wants
+    fresh entropy draws it before. Penalties look at the prompt's and the answer's last `penalty_window` tokens.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_window: int = 256
+    seed: int = 0
+    logit_bias: dict[int, float] = attrs.field(factory=dict)
+    n_logprobs: int | None = None
+    """None: no log probabilities. 0..20: the chosen token's, and this many of the likeliest."""
+
+
+@attrs.frozen(kw_only=True)
+class Load:
+    path: str
+    device: str = "auto"
+    n_threads: int | None = None
+    max_seq: int | None = None
+    """Tokens a sequence may hold; None: the model's trained context, or what memory allows."""
+    kv_cache: str = "auto"
+    max_concurrent: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class Unload:
+    pass
+
+
+@attrs.frozen(kw_only=True)
+class Generate:
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    stop_ids: tuple[int, ...]
+    """Tokens that end the answer. They are not sent as `Token`."""
+    sampling: Sampling
+
+
+@attrs.frozen(kw_only=True)
+class Cancel:
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class Hello:
+    """The first message of an engine that is ready for work."""
+
+    pid: int
+    version: str
+
+
+@attrs.frozen(kw_only=True)
+class Heartbeat:
+    """Sent every second. `busy_s` is the age of the step under way, 0 when there is none."""
+
+    busy_s: float
+
+
+@attrs.frozen(kw_only=True)
+class LoadProgress:
+    stage: str
+    fraction: float
+
+
+@attrs.frozen(kw_only=True)
+class Loaded:
+    path: str
+    architecture: str
+    device: str
+    """What was chosen, for a person: `cpu (avx2, 2 threads)`."""
+    native: bool
+    n_vocab: int
+    context_length: int
+    """Tokens a sequence may hold."""
+    kv_cache: str
+    memory_nbytes: int
+    load_ms: float
+
+
+@attrs.frozen(kw_only=True)
+class LoadFailed:
+    path: str
+    code: str
+    message: str
+
+
+@attrs.frozen(kw_only=True)
+class Unloaded:
+    pass
+
+
+@attrs.frozen(kw_only=True)
+class Token:
+    """One token of an answer, and its log probability when asked for."""
+
+    id: str
+    token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Finished:
+    """`reason`: `stop` (a stop id came), or `length` (max_tokens, or the context is full)."""
+
+    id: str
+    reason: str
+    n_prompt: int
+    n_cached: int
+    n_generated: int
+    prompt_ms: float
+    decode_ms: float
+
+
+@attrs.frozen(kw_only=True)
+class Failed:
+    id: str
+    code: str
+    message: str
+
+
+@attrs.frozen(kw_only=True)
+class Cancelled:
+    id: str
+    n_generated: int = 0
+
+
+ToEngine = Load | Unload | Generate | Cancel
+FromEngine = (
+    Hello | Heartbeat | LoadProgress | Loaded | LoadFailed | Unloaded | Token | Finished | Failed | Cancelled
+)
