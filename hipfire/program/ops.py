@@ -46,15 +46,17 @@ class Embed(Op):
 
 @attrs.frozen(kw_only=True, eq=False)
 class RmsNorm(Op):
-    """out = x / sqrt(mean(x**2) + eps) * weight, row by row; weight (n,)."""
+    """out = x / sqrt(mean(x**2) + eps) * weight + residual, row by row; weight (n,)."""
 
     x: Buffer
     weight: Weight
     eps: float
+    residual: Buffer | None = None
 
     def check(self) -> None:
         require(self.out.shape == self.x.shape, self, "not of the input's shape")
         require(self.weight.shape == (self.x.width,), self, f"norm weight {self.weight.shape} for {self.x.width}")
+        require(self.residual is None or self.residual.shape == self.out.shape, self, "residual does not fit")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -95,9 +97,10 @@ class RopeAngles(Op):
 
 @attrs.frozen(kw_only=True, eq=False)
 class RopeStore(Op):
-    """Rotate Q and K, keep K and V.
+    """Normalise and rotate Q and K, keep K and V.
 
-    qkv is [n_tokens, (n_heads + 2 n_kv_heads) * head_dim]: all of Q, then K, then V. The first n_rot = 2 * len(f)
+    qkv is [n_tokens, (n_heads + 2 n_kv_heads) * head_dim]: all of Q, then K, then V. With `q_norm` and `k_norm`
+    (head_dim,) each head of Q and of K first goes through RmsNorm with `eps`. The first n_rot = 2 * len(f)
     elements of each head of Q and K are rotated by `angles`; pairs are (2i, 2i+1) when `interleaved`, else
     (i, i + n_rot / 2). Q goes to out [n_tokens, n_heads * head_dim]; K and V to keys and values at
     [slots[i]][positions[i]].
@@ -109,12 +112,17 @@ class RopeStore(Op):
     values: KvState
     n_heads: int
     interleaved: bool
+    q_norm: Weight | None = None
+    k_norm: Weight | None = None
+    eps: float = 0.0
 
     def check(self) -> None:
         head_dim, n_kv_heads = self.keys.head_dim, self.keys.n_kv_heads
         require(self.values.head_dim == head_dim and self.values.n_kv_heads == n_kv_heads, self, "K and V differ")
         require(self.qkv.width == (self.n_heads + 2 * n_kv_heads) * head_dim, self, f"qkv is {self.qkv.width} wide")
         require(self.out.shape == (Symbol.N_TOKENS, self.n_heads * head_dim), self, "Q does not fit")
+        for norm in (self.q_norm, self.k_norm):
+            require(norm is None or norm.shape == (head_dim,), self, "head norm does not fit")
         require(self.angles.width <= head_dim and self.angles.width % 2 == 0, self, "rotates more than a head")
 
 

@@ -59,8 +59,11 @@ class Builder:
         out = self._buffer(name, Symbol.N_TOKENS, table.shape[1])
         return self._emit(ops.Embed(out=out, table=table, scale=scale))
 
-    def rms_norm(self, name: str, x: Buffer, weight: Weight, *, eps: float) -> Buffer:
-        return self._emit(ops.RmsNorm(out=self._buffer(name, *x.shape), x=x, weight=weight, eps=eps))
+    def rms_norm(
+        self, name: str, x: Buffer, weight: Weight, *, eps: float, residual: Buffer | None = None
+    ) -> Buffer:
+        out = self._buffer(name, *x.shape)
+        return self._emit(ops.RmsNorm(out=out, x=x, weight=weight, eps=eps, residual=residual))
 
     def linear(
         self,
@@ -102,11 +105,23 @@ class Builder:
         values: KvState,
         n_heads: int,
         interleaved: bool,
+        q_norm: Weight | None = None,
+        k_norm: Weight | None = None,
+        eps: float = 0.0,
     ) -> Buffer:
         out = self._buffer(name, Symbol.N_TOKENS, n_heads * keys.head_dim)
         return self._emit(
             ops.RopeStore(
-                out=out, qkv=qkv, angles=angles, keys=keys, values=values, n_heads=n_heads, interleaved=interleaved
+                out=out,
+                qkv=qkv,
+                angles=angles,
+                keys=keys,
+                values=values,
+                n_heads=n_heads,
+                interleaved=interleaved,
+                q_norm=q_norm,
+                k_norm=k_norm,
+                eps=eps,
             )
         )
 
