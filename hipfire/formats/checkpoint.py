@@ -7,6 +7,7 @@ Knows no architecture: `models` decides what the tensors mean.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import attrs
 import numpy as np
@@ -51,7 +52,7 @@ class Checkpoint:
         """Unmap the file. Idempotent."""
         self._close()
 
-    def __enter__(self) -> "Checkpoint":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

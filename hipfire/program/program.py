@@ -59,9 +59,7 @@ class Builder:
         out = self._buffer(name, Symbol.N_TOKENS, table.shape[1])
         return self._emit(ops.Embed(out=out, table=table, scale=scale))
 
-    def rms_norm(
-        self, name: str, x: Buffer, weight: Weight, *, eps: float, residual: Buffer | None = None
-    ) -> Buffer:
+    def rms_norm(self, name: str, x: Buffer, weight: Weight, *, eps: float, residual: Buffer | None = None) -> Buffer:
         out = self._buffer(name, *x.shape)
         return self._emit(ops.RmsNorm(out=out, x=x, weight=weight, eps=eps, residual=residual))
 

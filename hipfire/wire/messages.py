@@ -148,6 +148,4 @@ class Cancelled:
 
 
 ToEngine = Load | Unload | Generate | Cancel
-FromEngine = (
-    Hello | Heartbeat | LoadProgress | Loaded | LoadFailed | Unloaded | Token | Finished | Failed | Cancelled
-)
+FromEngine = Hello | Heartbeat | LoadProgress | Loaded | LoadFailed | Unloaded | Token | Finished | Failed | Cancelled
