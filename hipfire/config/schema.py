@@ -1,0 +1,246 @@
+"""Every setting, once: type, default, range, meaning and environment name.
+
+Flags, validation, error messages and reference pages derive from these declarations. Knows no files, no environment
+and no command line: `layers` reads those.
+"""
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+T = TypeVar("T")
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+class Origin(enum.IntEnum):
+    """Where a value comes from; the larger wins."""
+
+    BUILTIN = 0
+    CARD = 1
+    FILE = 2
+    ENVIRONMENT = 3
+    FLAG = 4
+
+
+@attrs.frozen
+class Source:
+    """An origin and its place, for a person: `/home/me/.hipfire/config.toml:3`, `HIPFIRE_PORT`, `--max-seq`."""
+
+    origin: Origin
+    place: str
+
+    @property
+    def explicit(self) -> bool:
+        """Whether a person chose the value, here or in a file, rather than hipfire or a model's card."""
+        return self.origin >= Origin.FILE
+
+
+BUILTIN = Source(Origin.BUILTIN, "built-in")
+
+
+@attrs.frozen
+class Sourced(Generic[T]):
+    """A value that remembers where it came from."""
+
+    value: T
+    source: Source
+
+
+@attrs.frozen(kw_only=True)
+class Range:
+    """Bounds of a number, both inside it unless `above` says that the lower one is not."""
+
+    low: float
+    high: float
+    above: bool = False
+
+    def holds(self, number: float) -> bool:
+        return (self.low < number if self.above else self.low <= number) and number <= self.high
+
+    def __str__(self) -> str:
+        return f"above {self.low:g} and up to {self.high:.15g}" if self.above else f"{self.low:g} to {self.high:.15g}"
+
+
+@attrs.frozen(kw_only=True)
+class Declaration:
+    """What `setting` keeps in a field's metadata; `Setting` adds what the field itself tells."""
+
+    doc: str
+    within: Range | None = None
+    choices: tuple[str, ...] = ()
+    env: str | None = None
+
+
+def setting(
+    default: object, doc: str, *, within: Range | None = None, choices: tuple[str, ...] = (), env: str | None = None
+) -> Any:
+    """Declare a setting as the field of a group.
+
+    A default of None is written `auto` (numbers) or left out (text). `env` is the environment variable; without it
+    the name is `HIPFIRE_` and the field's name in capitals.
+    """
+    declaration = Declaration(doc=doc, within=within, choices=choices, env=env)
+    return attrs.field(default=default, metadata={Declaration: declaration})
+
+
+@attrs.frozen(kw_only=True)
+class Serve:
+    """The HTTP server."""
+
+    host: str = setting("127.0.0.1", "Name or address to listen on.")
+    port: int = setting(11435, "TCP port to listen on.", within=Range(low=1, high=65535))
+    default_model: str = setting(
+        "auto", "Model of requests that name none: a tag or a path. auto: smollm2:135m.", env="HIPFIRE_MODEL"
+    )
+    idle_timeout: float = setting(
+        300.0, "Seconds without a request before the model is unloaded; 0 keeps it.", within=Range(low=0, high=86400)
+    )
+    max_request_bytes: int = setting(
+        64 * MIB, "Largest request body, in bytes; a larger one is refused.", within=Range(low=4 * KIB, high=4 * GIB)
+    )
+    max_queue: int = setting(
+        64, "Requests that may wait for their turn; 0 sets no bound.", within=Range(low=0, high=100_000)
+    )
+    queue_timeout_ms: int = setting(
+        600_000, "Milliseconds a request may wait for its turn; 0 waits for ever.", within=Range(low=0, high=3_600_000)
+    )
+    max_concurrent: int = setting(1, "Requests that are answered at the same time.", within=Range(low=1, high=256))
+    drain_timeout: float = setting(
+        30.0, "Seconds that requests in flight may take to finish at shutdown.", within=Range(low=0, high=3600)
+    )
+    stream_stall_timeout: float = setting(
+        30.0,
+        "Seconds until a client that reads nothing of its stream is dropped.",
+        within=Range(low=0, high=3600),
+    )
+    allow_request_paths: bool = setting(False, "Whether a request may name a model file by its path.")
+    allowed_hosts: tuple[str, ...] = setting((), "Host names that requests may use besides the loopback ones.")
+
+
+@attrs.frozen(kw_only=True)
+class Generation:
+    """Sampling defaults, for what a request leaves out. A model's card comes before the built-in values."""
+
+    temperature: float = setting(0.30, "0 always takes the likeliest token.", within=Range(low=0, high=2))
+    top_p: float = setting(
+        0.80, "Sample from the likeliest tokens of this mass.", within=Range(low=0, high=1, above=True)
+    )
+    top_k: int = setting(20, "Sample from this many tokens; 0 or -1 is off.", within=Range(low=-1, high=1_000_000))
+    min_p: float = setting(0.0, "Drop tokens less likely than this part of the best.", within=Range(low=0, high=1))
+    repeat_penalty: float = setting(
+        1.05, "Above 1 makes tokens that were there less likely.", within=Range(low=0, high=2, above=True)
+    )
+    presence_penalty: float = setting(0.0, "Taken off tokens that were there.", within=Range(low=-2, high=2))
+    frequency_penalty: float = setting(0.0, "Taken off tokens for each time there.", within=Range(low=-2, high=2))
+    max_tokens: int = setting(4096, "Longest answer, in tokens.", within=Range(low=1, high=393_216))
+
+
+@attrs.frozen(kw_only=True)
+class Memory:
+    """What the model and its state may take."""
+
+    max_seq: int | None = setting(
+        None, "Tokens of prompt and answer; auto: the model's own, or what fits.", within=Range(low=512, high=1_048_576)
+    )
+    kv_cache: str = setting("auto", "Element type of the KV cache.", choices=("auto", "f16", "f32"))
+
+
+@attrs.frozen(kw_only=True)
+class Prompt:
+    """What goes in front of a conversation."""
+
+    system: str | None = setting(None, "System prompt of conversations that have none.")
+    chat_template: str | None = setting(None, "Jinja file used in place of the model's own template.")
+
+
+@attrs.frozen(kw_only=True)
+class Hardware:
+    """Where the model runs."""
+
+    device: str = setting("auto", "Device that runs the model.", choices=("auto", "cpu", "reference"))
+    threads: int | None = setting(None, "CPU threads; auto: the physical cores.", within=Range(low=1, high=1024))
+
+
+@attrs.frozen(kw_only=True)
+class Log:
+    """What is logged, on stderr."""
+
+    level: str = setting(
+        "info", "Least serious kind of line.", choices=("debug", "info", "warning", "error"), env="HIPFIRE_LOG_LEVEL"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """All settings. `sources` has the place of every value that is not built in, by key (`serve.port`)."""
+
+    serve: Serve = attrs.field(factory=Serve)
+    generation: Generation = attrs.field(factory=Generation)
+    memory: Memory = attrs.field(factory=Memory)
+    prompt: Prompt = attrs.field(factory=Prompt)
+    hardware: Hardware = attrs.field(factory=Hardware)
+    log: Log = attrs.field(factory=Log)
+    sources: Mapping[str, Source] = attrs.field(factory=dict)
+
+    def sourced(self, key: str) -> Sourced[Any]:
+        """The value of a key such as `serve.port`, and where it came from. KeyError for an unknown key."""
+        declared = SETTINGS[key]
+        value = getattr(getattr(self, declared.group), declared.name)
+        return Sourced(value, self.sources.get(key, BUILTIN))
+
+    def replaced(self, values: Mapping[str, Sourced[Any]]) -> "Settings":
+        """These settings with other values for some keys. The values must have been checked: see `values`."""
+        groups: dict[str, dict[str, Any]] = {}
+        for key, sourced in values.items():
+            declared = SETTINGS[key]
+            groups.setdefault(declared.group, {})[declared.name] = sourced.value
+        changed: dict[str, Any] = {name: attrs.evolve(getattr(self, name), **group) for name, group in groups.items()}
+        sources = {**self.sources, **{key: sourced.source for key, sourced in values.items()}}
+        return attrs.evolve(self, **changed, sources=sources)
+
+
+@attrs.frozen(kw_only=True)
+class Setting:
+    """One declared setting, by its full name."""
+
+    group: str
+    name: str
+    type: Any
+    default: object
+    doc: str
+    within: Range | None
+    choices: tuple[str, ...]
+    env: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.group}.{self.name}"
+
+
+def _declared() -> Mapping[str, Setting]:
+    found: dict[str, Setting] = {}
+    for group in attrs.fields(Settings):
+        if group.type is None or not attrs.has(group.type):
+            continue
+        for field in attrs.fields(group.type):
+            declaration = field.metadata[Declaration]
+            declared = Setting(
+                group=group.name,
+                name=field.name,
+                type=field.type,
+                default=field.default,
+                doc=declaration.doc,
+                within=declaration.within,
+                choices=declaration.choices,
+                env=declaration.env or f"HIPFIRE_{field.name.upper()}",
+            )
+            found[declared.key] = declared
+    return MappingProxyType(found)
+
+
+SETTINGS = _declared()
+"""Every setting by its key, in the order of declaration."""
