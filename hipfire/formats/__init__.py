@@ -1,0 +1,1 @@
+"""Model files of every format, opened as one `Checkpoint`."""
