@@ -1,0 +1,50 @@
+"""The environment variables that are no settings: where hipfire keeps its files, and how it talks to people.
+
+This package is the only one that looks at the environment; everyone else is handed an `Environment`.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Environment:
+    """`variables` is what the settings' own variables are looked up in."""
+
+    home: Path
+    """State root: config, models, pidfile. HIPFIRE_HOME, else ~/.hipfire."""
+    models_dir: Path
+    """HIPFIRE_MODELS_DIR, else `models` in the state root."""
+    debug: bool
+    """HIPFIRE_DEBUG=1: unexpected errors come with a traceback."""
+    local: bool
+    """HIPFIRE_LOCAL=1: `run` never goes through a serve that is up."""
+    variables: Mapping[str, str]
+
+    @property
+    def config_file(self) -> Path:
+        return self.home / "config.toml"
+
+    @property
+    def pidfile(self) -> Path:
+        return self.home / "serve.pid"
+
+
+def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
+    """Look the variables up. An empty one counts as not set."""
+    home = Path(variables.get("HIPFIRE_HOME") or Path.home() / ".hipfire").expanduser().absolute()
+    models_dir = variables.get("HIPFIRE_MODELS_DIR")
+    return Environment(
+        home=home,
+        models_dir=Path(models_dir).expanduser().absolute() if models_dir else home / "models",
+        debug=_is_on(variables.get("HIPFIRE_DEBUG")),
+        local=_is_on(variables.get("HIPFIRE_LOCAL")),
+        variables=dict(variables),
+    )
+
+
+def _is_on(text: str | None) -> bool:
+    return text is not None and text.strip().lower() not in {"", "0", "false", "no", "off"}

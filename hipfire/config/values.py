@@ -1,0 +1,92 @@
+"""Checks of one setting's value, typed (from TOML, from a card) or as text (from a flag, from the environment).
+
+Strict: a TOML string is no number, a number no string. Knows no place that a value came from: the error of `layers`
+adds it.
+"""
+
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from hipfire.config.schema import Range, Setting
+
+AUTO = "auto"
+"""How the None of a number is written."""
+
+
+class BadValue(ValueError):
+    """The value does not fit the setting; the message reads on after the setting's name: `must be …, not …`."""
+
+
+def check(setting: Setting, value: object) -> Any:
+    """The value as the setting's field holds it. Raises BadValue."""
+    kind, optional = _kind(setting)
+    if optional and kind is not str and value == AUTO:
+        return None
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+            raise BadValue(f"must be a list of strings, not {value!r}")
+        return tuple(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not kind:
+        raise BadValue(f"must be {_expected(setting)}, not {value!r}")
+    if setting.choices and value not in setting.choices:
+        raise BadValue(f"must be {_expected(setting)}, not {value!r}")
+    if setting.within is not None and isinstance(value, int | float) and not setting.within.holds(value):
+        raise BadValue(f"must be {_expected(setting)}, not {value!r}")
+    return value
+
+
+def parse(setting: Setting, text: str) -> Any:
+    """The value that a text on the command line or in the environment stands for. Raises BadValue.
+
+    Lists are separated by commas; truth is written true or false, 1 or 0, yes or no, on or off.
+    """
+    kind, optional = _kind(setting)
+    if kind is str:
+        return check(setting, text)
+    if typing.get_origin(kind) is tuple:
+        return check(setting, [part.strip() for part in text.split(",") if part.strip()])
+    if optional and text.strip().lower() == AUTO:
+        return None
+    try:
+        value = _READERS[kind](text.strip())
+    except (KeyError, ValueError):
+        raise BadValue(f"must be {_expected(setting)}, not {text!r}") from None
+    return check(setting, value)
+
+
+def _read_bool(text: str) -> bool:
+    return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}[
+        text.lower()
+    ]
+
+
+_READERS: dict[type, Callable[[str], object]] = {int: int, float: float, bool: _read_bool}
+
+
+def _kind(setting: Setting) -> tuple[type, bool]:
+    """The setting's type without its None, and whether None is allowed."""
+    if isinstance(setting.type, types.UnionType):
+        (kind,) = (part for part in typing.get_args(setting.type) if part is not types.NoneType)
+        return kind, True
+    return setting.type, False
+
+
+_NAMES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _expected(setting: Setting) -> str:
+    kind, optional = _kind(setting)
+    if setting.choices:
+        return "one of " + ", ".join(setting.choices)
+    text = _NAMES[kind]
+    if setting.within is not None:
+        text += _bounds(setting.within)
+    return f"{text}, or {AUTO}" if optional and kind is not str else text
+
+
+def _bounds(within: Range) -> str:
+    return f" {within}" if within.above else f" from {within}"

@@ -1,0 +1,82 @@
+import math
+
+import pytest
+
+from hipfire.config.schema import SETTINGS
+from hipfire.config.values import BadValue, check, parse
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("serve.port", 80, 80),
+        ("serve.idle_timeout", 5, 5.0),
+        ("generation.top_p", 1.0, 1.0),
+        ("generation.top_k", -1, -1),
+        ("memory.max_seq", "auto", None),
+        ("memory.max_seq", 4096, 4096),
+        ("prompt.system", "auto", "auto"),
+        ("serve.allowed_hosts", ["a", "b"], ("a", "b")),
+    ],
+)
+def test_a_fitting_value_is_taken(key: str, value: object, expected: object) -> None:
+    taken = check(SETTINGS[key], value)
+    assert taken == expected
+    assert type(taken) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("serve.port", "80"),
+        ("serve.port", 80.0),
+        ("serve.port", True),
+        ("serve.port", 0),
+        ("serve.port", 65536),
+        ("serve.host", 1),
+        ("serve.allow_request_paths", 1),
+        ("serve.allowed_hosts", "a"),
+        ("serve.allowed_hosts", [1]),
+        ("generation.top_p", 0),
+        ("generation.temperature", math.nan),
+        ("generation.temperature", True),
+        ("memory.kv_cache", "q8"),
+        ("memory.max_seq", "all"),
+    ],
+)
+def test_another_type_or_range_is_refused(key: str, value: object) -> None:
+    with pytest.raises(BadValue, match="must be"):
+        check(SETTINGS[key], value)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        ("serve.port", " 80 ", 80),
+        ("serve.idle_timeout", "0.5", 0.5),
+        ("serve.allow_request_paths", "Yes", True),
+        ("serve.allow_request_paths", "0", False),
+        ("serve.allowed_hosts", "a, b,", ("a", "b")),
+        ("memory.max_seq", "AUTO", None),
+        ("prompt.system", " kept as is ", " kept as is "),
+    ],
+)
+def test_text_stands_for_a_value(key: str, text: str, expected: object) -> None:
+    assert parse(SETTINGS[key], text) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("serve.port", "http", "must be a whole number from 1 to 65535, not 'http'"),
+        ("serve.port", "1e3", "must be a whole number from 1 to 65535, not '1e3'"),
+        ("serve.allow_request_paths", "maybe", "must be true or false, not 'maybe'"),
+        ("generation.top_p", "0", "must be a number above 0 and up to 1, not 0.0"),
+        ("memory.max_seq", "12", "must be a whole number from 512 to 1048576, or auto, not 12"),
+        ("hardware.device", "gpu", "must be one of auto, cpu, reference, not 'gpu'"),
+    ],
+)
+def test_other_text_is_refused_with_what_would_fit(key: str, text: str, message: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        parse(SETTINGS[key], text)
+    assert str(caught.value) == message
