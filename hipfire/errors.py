@@ -115,6 +115,10 @@ class EngineUnavailable(HipfireError):
     code = "engine_unavailable"
 
 
+class WireError(HipfireError):
+    """A line between server and engine that is no message: one of the two is of another version, or broken."""
+
+
 class DeviceError(HipfireError):
     """A device that is missing, failed, or lacks what was asked of it."""
 
@@ -125,6 +129,10 @@ class OutOfMemory(DeviceError):
     """A device or the host has not enough memory; the message has what was needed and what is free."""
 
     code = "out_of_memory"
+
+
+class BadLogits(DeviceError):
+    """A step gave logits that are not finite numbers: the model or a kernel overflowed."""
 
 
 class StepCancelled(HipfireError):
