@@ -5,11 +5,15 @@ slots [n_tokens] and output_rows [n_outputs]. Activations are float32 for whoeve
 may keep them in another form.
 """
 
+import abc
+from collections.abc import Iterator
 from typing import Literal
 
 import attrs
 
 from hipfire.program.operands import Buffer, Constant, KvState, Symbol, Weight
+
+Operand = Buffer | Weight | Constant | KvState
 
 
 class ShapeError(ValueError):
@@ -23,14 +27,30 @@ def require(condition: bool, op: "Op", what: str) -> None:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Op:
+class Op(abc.ABC):
     """`out` is the buffer that the op writes, whole rows of it, each row by itself."""
 
     out: Buffer
 
+    @abc.abstractmethod
     def check(self) -> None:
         """Raise ShapeError where the operands do not fit together."""
-        raise NotImplementedError
+
+    def operands(self) -> Iterator[Operand]:
+        """Every operand but `out`, in the order in which the op declares them."""
+        for name, value in attrs.asdict(self, recurse=False).items():
+            if name == "out":
+                continue
+            for operand in value if isinstance(value, tuple) else (value,):
+                if isinstance(operand, Operand):
+                    yield operand
+
+
+def require_matrix(weight: Weight, op: Op) -> None:
+    """Raise ShapeError unless the weight is a matrix whose rows are whole blocks of its dtype."""
+    require(len(weight.shape) == 2, op, f"{weight.name} {weight.shape} is not a matrix")
+    whole = weight.shape[1] % weight.dtype.block == 0
+    require(whole, op, f"a row of {weight.name} {weight.shape} is no whole number of {weight.dtype.name} blocks")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -41,6 +61,7 @@ class Embed(Op):
     scale: float = 1.0
 
     def check(self) -> None:
+        require_matrix(self.table, self)
         require(self.out.shape == (Symbol.N_TOKENS, self.table.shape[1]), self, "width is not the table's")
 
 
@@ -72,8 +93,9 @@ class Linear(Op):
     residual: Buffer | None = None
 
     def check(self) -> None:
+        require(len(self.weights) == len(self.biases) > 0, self, "not one bias, or None, for each weight")
         for weight, bias in zip(self.weights, self.biases, strict=True):
-            require(len(weight.shape) == 2, self, f"{weight.name} is not a matrix")
+            require_matrix(weight, self)
             require(weight.shape[1] == self.x.width, self, f"{weight.name} {weight.shape} for {self.x.width} inputs")
             require(bias is None or bias.shape == weight.shape[:1], self, f"bias of {weight.name} does not fit")
         n_out = sum(weight.shape[0] for weight in self.weights)
@@ -118,12 +140,15 @@ class RopeStore(Op):
 
     def check(self) -> None:
         head_dim, n_kv_heads = self.keys.head_dim, self.keys.n_kv_heads
+        require(self.keys is not self.values, self, "K and V are one state")
         require(self.values.head_dim == head_dim and self.values.n_kv_heads == n_kv_heads, self, "K and V differ")
+        require(self.qkv.shape[0] is self.angles.shape[0] is Symbol.N_TOKENS, self, "not a row for each token")
         require(self.qkv.width == (self.n_heads + 2 * n_kv_heads) * head_dim, self, f"qkv is {self.qkv.width} wide")
         require(self.out.shape == (Symbol.N_TOKENS, self.n_heads * head_dim), self, "Q does not fit")
         for norm in (self.q_norm, self.k_norm):
             require(norm is None or norm.shape == (head_dim,), self, "head norm does not fit")
-        require(self.angles.width <= head_dim and self.angles.width % 2 == 0, self, "rotates more than a head")
+        fits = self.angles.width <= head_dim and self.angles.width % 2 == 0
+        require(fits, self, f"rotates {self.angles.width} elements of {head_dim}")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -143,6 +168,8 @@ class Attention(Op):
 
     def check(self) -> None:
         require(self.n_heads % self.keys.n_kv_heads == 0, self, "heads are no multiple of KV heads")
+        require(self.window is None or self.window > 0, self, f"a window of {self.window}")
+        require(self.q.shape[0] is Symbol.N_TOKENS, self, "not a row for each token")
         require(self.q.width == self.n_heads * self.keys.head_dim, self, f"q is {self.q.width} wide")
         require(self.out.shape == self.q.shape, self, "not of q's shape")
 
@@ -169,4 +196,5 @@ class GatherOutputs(Op):
     x: Buffer
 
     def check(self) -> None:
+        require(self.x.shape[0] is Symbol.N_TOKENS, self, "not a row for each token")
         require(self.out.shape == (Symbol.N_OUTPUTS, *self.x.shape[1:]), self, "not of the input's width")

@@ -23,10 +23,9 @@ class Program:
         """Every weight that an op uses, once, in order of first use."""
         found: dict[str, Weight] = {}
         for op in self.ops:
-            for value in attrs.asdict(op, recurse=False).values():
-                for weight in value if isinstance(value, tuple) else (value,):
-                    if isinstance(weight, Weight):
-                        found.setdefault(weight.name, weight)
+            for operand in op.operands():
+                if isinstance(operand, Weight):
+                    found.setdefault(operand.name, operand)
         return tuple(found.values())
 
     def __str__(self) -> str:
@@ -54,6 +53,7 @@ class Builder:
         self._ops: list[ops.Op] = []
         self._states: list[KvState] = []
         self._names: set[str] = set()
+        self._buffers: set[Buffer] = set()
 
     def embed(self, name: str, table: Weight, *, scale: float = 1.0) -> Buffer:
         out = self._buffer(name, Symbol.N_TOKENS, table.shape[1])
@@ -89,6 +89,7 @@ class Builder:
         return self._emit(ops.RopeAngles(out=out, inverse_frequencies=table, scale=scale))
 
     def kv_state(self, name: str, *, n_kv_heads: int, head_dim: int) -> KvState:
+        self._claim(name)
         state = KvState(name=name, n_kv_heads=n_kv_heads, head_dim=head_dim)
         self._states.append(state)
         return state
@@ -147,16 +148,25 @@ class Builder:
         return self._emit(ops.GatherOutputs(out=self._buffer(name, Symbol.N_OUTPUTS, *x.shape[1:]), x=x))
 
     def finish(self, logits: Buffer) -> Program:
-        """The Program whose result is `logits`."""
+        """The Program whose result is `logits` [n_outputs, n_vocab]."""
+        if logits not in self._buffers or logits.shape[0] is not Symbol.N_OUTPUTS:
+            raise ops.ShapeError(f"{logits.name} is not a result with a row for each output")
         return Program(ops=tuple(self._ops), logits=logits, states=tuple(self._states))
 
-    def _buffer(self, name: str, *shape: Dim) -> Buffer:
+    def _claim(self, name: str) -> None:
         if name in self._names:
-            raise ops.ShapeError(f"two buffers are called {name}")
+            raise ops.ShapeError(f"two buffers or states are called {name}")
         self._names.add(name)
+
+    def _buffer(self, name: str, *shape: Dim) -> Buffer:
+        self._claim(name)
         return Buffer(name=name, shape=shape)
 
     def _emit(self, op: ops.Op) -> Buffer:
         op.check()
+        for operand in op.operands():
+            if isinstance(operand, Buffer) and operand not in self._buffers:
+                raise ops.ShapeError(f"{op.out.name} reads {operand.name}, which no op before it writes")
         self._ops.append(op)
+        self._buffers.add(op.out)
         return op.out
