@@ -135,8 +135,8 @@ def _zig() -> Path:
 
 
 def _key(zig: Path, flags: Iterable[str], sources: Sequence[Path]) -> str:
-    """A hash of all that decides what comes out: compiler, flags, sources and the headers beside them."""
-    headers = {header for source in sources for header in source.parent.glob("*.h")}
+    """A hash of all that decides what comes out: compiler, flags, sources and every header that they may include."""
+    headers = {header for folder in (HERE, *(source.parent for source in sources)) for header in folder.glob("*.h")}
     digest = hashlib.sha256(f"{zig.stat().st_size} {' '.join(flags)}".encode())
     for path in (*sources, *sorted(headers)):
         content = path.read_bytes()
