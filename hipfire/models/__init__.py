@@ -1,0 +1,1 @@
+"""Model architectures: each turns a Checkpoint into a Program. Knows no device."""
