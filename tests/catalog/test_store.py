@@ -1,0 +1,144 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from hipfire.catalog.registry import Registry, load_registry
+from hipfire.catalog.store import Store
+from hipfire.errors import ModelNotFound
+
+TINY = Path(__file__).parents[2] / "fixtures" / "tiny-llama" / "model.gguf"
+
+
+@pytest.fixture
+def models_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """The real one, but SmolLM2's file is as large as the tiny model's."""
+    registry = load_registry()
+    card = attrs.evolve(registry.cards["smollm2:135m"], nbytes=TINY.stat().st_size)
+    return Registry(cards={**registry.cards, card.tag: card})
+
+
+@pytest.fixture
+def install(models_dir: Path) -> Callable[[str], Path]:
+    def install(name: str) -> Path:
+        path = models_dir / name
+        path.symlink_to(TINY)
+        return path
+
+    return install
+
+
+Install = Callable[[str], Path]
+
+
+def test_a_card_s_file_goes_by_its_tag(models_dir: Path, registry: Registry, install: Install) -> None:
+    path = install("SmolLM2-135M-Instruct.Q4_1.gguf")
+    store = Store(models_dir, registry)
+    for name in ("smollm2:135m", "smollm2", path.name, path.stem, str(path)):
+        model = store.resolve(name)
+        assert (model.tag, model.path, model.card) == ("smollm2:135m", path, registry.cards["smollm2:135m"])
+
+
+def test_somebody_s_own_file_goes_by_its_name(models_dir: Path, registry: Registry, install: Install) -> None:
+    path = install("mine.gguf")
+    store = Store(models_dir, registry)
+    for name in ("mine", "mine.gguf", str(path)):
+        assert store.resolve(name).tag == "mine"
+    assert store.resolve("mine").card is None
+
+
+def test_a_file_of_another_size_is_not_the_card_s(models_dir: Path, install: Install) -> None:
+    install("SmolLM2-135M-Instruct.Q4_1.gguf")
+    store = Store(models_dir, load_registry())
+    assert store.resolve("SmolLM2-135M-Instruct.Q4_1").card is None
+    with pytest.raises(ModelNotFound, match=r"smollm2:135m is not installed \(hipfire pull smollm2:135m\)"):
+        store.resolve("smollm2")
+
+
+def test_a_path_runs_without_a_card(models_dir: Path, registry: Registry) -> None:
+    model = Store(models_dir, registry).resolve(str(TINY))
+    assert (model.tag, model.path, model.card) == (str(TINY), TINY, None)
+
+
+def test_a_path_is_refused_where_paths_are_not_allowed(models_dir: Path, registry: Registry, install: Install) -> None:
+    install("mine.gguf")
+    store = Store(models_dir, registry)
+    with pytest.raises(ModelNotFound, match="allow_request_paths"):
+        store.resolve(str(TINY), allow_paths=False)
+    assert store.resolve("mine", allow_paths=False).tag == "mine"
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret", "../secret.gguf", "/secret.gguf", "a/b", "a\0/b", "x" * 5000 + "/y", ".gguf", ""]
+)
+def test_no_name_leads_out_of_the_folder(name: str, models_dir: Path, registry: Registry) -> None:
+    (models_dir.parent / "secret.gguf").symlink_to(TINY)
+    with pytest.raises(ModelNotFound):
+        Store(models_dir, registry).resolve(name, allow_paths=False)
+    if "secret" not in name:
+        with pytest.raises(ModelNotFound):
+            Store(models_dir, registry).resolve(name)
+
+
+def test_an_unknown_name_gets_what_to_do(models_dir: Path, registry: Registry, install: Install) -> None:
+    store = Store(models_dir, registry)
+    with pytest.raises(ModelNotFound, match=r"there is no model 'q' \(nothing is installed; hipfire list -r shows"):
+        store.resolve("q")
+    install("mine.gguf")
+    with pytest.raises(ModelNotFound, match=r"there is no model 'q' \(installed: mine\)"):
+        store.resolve("q")
+    with pytest.raises(ModelNotFound, match=r"did you mean smollm2:135m\?"):
+        store.resolve("smollm2:136m")
+    with pytest.raises(ModelNotFound, match=r"\./nothing\.gguf does not exist"):
+        store.resolve("./nothing.gguf")
+
+
+def test_listing_reads_the_headers(models_dir: Path, registry: Registry, install: Install) -> None:
+    install("mine.gguf")
+    (listing,) = Store(models_dir, registry).list_installed()
+    assert listing.problem is None
+    assert listing.details is not None
+    assert listing.details.architecture == "llama"
+    assert listing.details.nbytes == TINY.stat().st_size
+    assert listing.details.context_length > 0
+
+
+def test_listing_names_what_is_wrong_with_a_file(models_dir: Path, registry: Registry) -> None:
+    (models_dir / "broken.gguf").write_bytes(b"GGUF")
+    (listing,) = Store(models_dir, registry).list_installed()
+    assert listing.details is None
+    assert listing.problem is not None
+    assert "ends after 4 bytes" in listing.problem
+
+
+def test_listing_leaves_out_what_is_no_model(models_dir: Path, registry: Registry, install: Install) -> None:
+    for name in (".hidden.gguf", "notes.txt", "big-00002-of-00002.gguf"):
+        install(name)
+    install("big-00001-of-00002.gguf")
+    (models_dir / "dangling.gguf").symlink_to("nothing")
+    (models_dir / "folder.gguf").mkdir()
+    store = Store(models_dir, registry)
+    assert [listing.model.path.name for listing in store.list_installed()] == ["big-00001-of-00002.gguf"]
+
+
+def test_a_changed_file_is_read_again(models_dir: Path, registry: Registry) -> None:
+    path = models_dir / "mine.gguf"
+    path.write_bytes(TINY.read_bytes())
+    store = Store(models_dir, registry)
+    assert store.list_installed()[0].problem is None
+    path.write_bytes(b"GGUF")
+    os.utime(path, (0, 0))
+    assert store.list_installed()[0].problem is not None
+
+
+def test_a_folder_that_is_not_there_has_no_models(tmp_path: Path, registry: Registry) -> None:
+    assert Store(tmp_path / "nothing", registry).list_installed() == []
