@@ -37,7 +37,8 @@ class Checkpoint:
     """An opened model file. `tensors` stay valid until `close()`.
 
     `rope_interleaved` tells how the rows of Q and K are ordered: True where a rotation pairs elements
-    (2i, 2i+1) (GGUF files of the Llama architecture), False where it pairs (i, i + n/2) (everything else).
+    (2i, 2i+1) (GGUF files of Llama and its kin), False where it pairs (i, i + n/2) (everything else).
+    `nbytes` is the size of all its files.
     """
 
     path: Path

@@ -7,6 +7,7 @@ Knows no architecture beyond the order of its rotary pairs.
 
 import math
 import re
+import reprlib
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import attrs
 from hipfire.dtypes import BY_GGML_TYPE, DType
 from hipfire.errors import CorruptFile, NotAModelFile, TruncatedFile, UnsupportedFile
 from hipfire.formats.checkpoint import Checkpoint, MetaValue, Tensor
-from hipfire.formats.gguf_header import DAMAGED, INCOMPLETE, Cursor, read_counts, read_metadata
-from hipfire.formats.mapped_file import MappedFile
+from hipfire.formats.gguf_header import Cursor, read_counts, read_metadata
+from hipfire.formats.mapped_file import DAMAGED, INCOMPLETE, MappedFile
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -35,8 +36,13 @@ _OTHER_TYPES = {
     37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8", 39: "MXFP4", 40: "NVFP4",
 }  # fmt: skip
 
-# Architectures whose converter reorders the rows of Q and K such that a rotation pairs elements (2i, 2i+1).
-_INTERLEAVED = frozenset({"llama"})
+# Architectures in whose files a rotation pairs elements (2i, 2i+1) of Q and K; for Llama the converter reorders
+# their rows so. Source: `llama_model_rope_type` of llama.cpp.
+_INTERLEAVED = frozenset({
+    "arcee", "arctic", "baichuan", "bailingmoe", "chameleon", "chatglm", "cohere2", "command-r", "deci", "deepseek",
+    "deepseek2", "ernie4_5", "ernie4_5-moe", "granite", "granitehybrid", "granitemoe", "internlm2", "llama",
+    "minicpm", "mistral3", "olmo", "orion", "plm", "smollm3", "starcoder", "xverse",
+})  # fmt: skip
 
 _PART_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
@@ -135,7 +141,7 @@ def _check_version(version: int, path: Path) -> None:
 def _alignment(metadata: dict[str, MetaValue], path: Path) -> int:
     value = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if type(value) is not int or value <= 0 or value & (value - 1):
-        raise CorruptFile(f"{path}: general.alignment is {value!r}, not a power of two", hint=DAMAGED)
+        raise CorruptFile(f"{path}: general.alignment is {reprlib.repr(value)}, not a power of two", hint=DAMAGED)
     return value
 
 
@@ -175,8 +181,7 @@ def _tensor_info(cursor: Cursor, index: int, path: Path) -> _TensorInfo:
         )
     dtype = BY_GGML_TYPE[ggml_type]
     n_elements = math.prod(dims)
-    # One padding past the data must not overflow either.
-    if n_elements == 0 or n_elements * max(dtype.block_nbytes, 1) > _MAX_NBYTES:
+    if n_elements == 0 or n_elements * dtype.block_nbytes > _MAX_NBYTES:
         raise CorruptFile(f"{path}: {what} has the dimensions {dims}", hint=DAMAGED)
     if dims[0] % dtype.block:
         raise CorruptFile(
@@ -204,7 +209,7 @@ def _other_parts(first: _Part) -> list[Path]:
     """Paths of parts 2.. of a split model, by the naming rule of llama.cpp's gguf-split."""
     path, count = first.file.path, first.metadata.get("split.count", 1)
     if type(count) is not int or not 0 <= count <= 99999:
-        raise CorruptFile(f"{path}: split.count is {count!r}", hint=DAMAGED)
+        raise CorruptFile(f"{path}: split.count is {reprlib.repr(count)}", hint=DAMAGED)
     if count <= 1:
         return []
     number = first.metadata.get("split.no")
@@ -233,5 +238,7 @@ def _joined(parts: list[_Part]) -> dict[str, Tensor]:
             tensors[name] = tensor
     promised = parts[0].metadata.get("split.tensors.count", len(tensors))
     if len(parts) > 1 and promised != len(tensors):
-        raise CorruptFile(f"{parts[0].file.path}: the parts have {len(tensors)} tensors, not {promised}", hint=DAMAGED)
+        raise CorruptFile(
+            f"{parts[0].file.path}: the parts have {len(tensors)} tensors, not {reprlib.repr(promised)}", hint=DAMAGED
+        )
     return tensors

@@ -13,7 +13,7 @@ import numpy as np
 
 from hipfire.errors import CorruptFile, ModelFileError, TruncatedFile, UnsupportedFile
 from hipfire.formats.checkpoint import MetaValue
-from hipfire.formats.mapped_file import MappedFile
+from hipfire.formats.mapped_file import DAMAGED, INCOMPLETE, MappedFile
 
 # No real header comes near these; they bound what a hostile one can cost in time and memory.
 MAX_HEADER_NBYTES = 128 << 20
@@ -21,12 +21,10 @@ MAX_ARRAY_ITEMS = 4 << 20
 MAX_KEYS = 1 << 16
 MAX_NAME_NBYTES = (1 << 16) - 1
 
-DAMAGED = "the file is damaged: download it again"
-INCOMPLETE = "the download is incomplete: download it again"
-
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_MIN_KEY_NBYTES = 8 + 4 + 1
+# Length of the key and one byte of it, type of the value and one byte of it.
+_MIN_KEY_NBYTES = 8 + 1 + 4 + 1
 _STRING, _ARRAY = 8, 9
 
 

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 from hipfire.errors import ModelFileError, ModelNotFound, NotAModelFile, TruncatedFile
 
+# What to do about a file whose bytes are wrong or missing.
+DAMAGED = "the file is damaged: download it again"
+INCOMPLETE = "the download is incomplete: download it again"
+
 
 class MappedFile:
     """A regular, non-empty file, mapped read-only.
@@ -26,7 +30,7 @@ class MappedFile:
                 kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
                 raise NotAModelFile(f"{path} is {kind}", hint="give the path of a model file")
             if status.st_size == 0:
-                raise TruncatedFile(f"{path} is empty", hint="download it again")
+                raise TruncatedFile(f"{path} is empty", hint=INCOMPLETE)
             with path.open("rb") as file:
                 self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError as error:
