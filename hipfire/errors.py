@@ -65,6 +65,12 @@ class DownloadError(HipfireError):
     code = "download_failed"
 
 
+class BindError(HipfireError):
+    """The server cannot listen where it was told to."""
+
+    code = "bind_failed"
+
+
 class InvalidRequest(HipfireError):
     """A request that cannot be answered as it stands. `param` is the path of the field at fault."""
 
@@ -104,9 +110,13 @@ class RequestTooLarge(HipfireError):
 
 
 class ServerBusy(HipfireError):
-    """The queue is full, or the request waited too long in it."""
+    """The queue is full, or the request waited too long in it. `retry_after_s`: when to come again."""
 
     code = "server_busy"
+
+    def __init__(self, message: str, *, retry_after_s: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class EngineUnavailable(HipfireError):
