@@ -1,4 +1,4 @@
-"""The models on this machine: a folder of model files, most of them known to the registry by a tag.
+"""The models on this machine: a folder of them, many known to the registry by a tag.
 
 Names come from HTTP clients too, so a name is looked up among the folder's entries and never joined to its path.
 Knows nothing of downloads: that is `pull`.
@@ -23,7 +23,10 @@ _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 
 @attrs.frozen(kw_only=True)
 class InstalledModel:
-    """A model file that is here. `tag` is what clients call it: the card's tag, a file's name, or a whole path."""
+    """A model that is here: a file, or a folder as Hugging Face has them.
+
+    `tag` is what clients call it: the card's tag, the file's or folder's name, or a whole path.
+    """
 
     tag: str
     path: Path
@@ -32,7 +35,7 @@ class InstalledModel:
 
 @attrs.frozen(kw_only=True)
 class Listing:
-    """An installed model and what its file says, or why it cannot be used."""
+    """An installed model and what its header says, or why it cannot be used."""
 
     model: InstalledModel
     details: Details | None
@@ -61,7 +64,7 @@ class Store:
         if wanted in installed:
             return installed[wanted]
         for model in installed.values():
-            if name in (model.path.name, model.path.stem):
+            if name in (model.path.name, model.path.name.removesuffix(SUFFIX)):
                 return model
         if card is not None:
             raise ModelNotFound(f"{card.tag} is not installed", hint=f"hipfire pull {card.tag}")
@@ -75,7 +78,7 @@ class Store:
         return self._at_path(name, installed)
 
     def list_installed(self) -> list[Listing]:
-        """Every model file in the folder, by tag; unusable ones too."""
+        """Every model in the folder, by tag; unusable ones too."""
         return [self._listing(model, status) for model, status in self._installed().values()]
 
     def path_of(self, card: Card) -> Path:
@@ -85,12 +88,12 @@ class Store:
     def _installed(self) -> Mapping[str, tuple[InstalledModel, os.stat_result]]:
         cards = {card.file: card for card in self.registry.cards.values()}
         models: dict[str, tuple[InstalledModel, os.stat_result]] = {}
-        for path, status in _model_files(self.models_dir):
+        for path, status in _models_in(self.models_dir):
             card = cards.get(path.name)
             if card is not None and status.st_size != card.nbytes:
                 # Somebody's own file of that name.
                 card = None
-            tag = card.tag if card is not None else path.stem
+            tag = card.tag if card is not None else path.name.removesuffix(SUFFIX)
             models[tag] = InstalledModel(tag=tag, path=path, card=card), status
         return dict(sorted(models.items()))
 
@@ -130,15 +133,21 @@ def _is_path(name: str) -> bool:
     return "/" in name or name.endswith(SUFFIX)
 
 
-def _model_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The folder's model files; of a split model the first part only. A folder that is not there has none."""
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        if path.name.startswith(".") or _LATER_PART.search(path.name):
-            continue
+def _models_in(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The folder's models, of a split one the first part only. A folder that is not there has none."""
+    for path in sorted(folder.glob("*")):
         try:
             status = path.stat()
         except OSError:
             # A link to nothing, or a file that was removed just now.
             continue
-        if stat.S_ISREG(status.st_mode):
+        if _is_model(path, status):
             yield path, status
+
+
+def _is_model(path: Path, status: os.stat_result) -> bool:
+    if path.name.startswith("."):
+        return False
+    if stat.S_ISDIR(status.st_mode):
+        return (path / "config.json").is_file()
+    return stat.S_ISREG(status.st_mode) and path.suffix == SUFFIX and not _LATER_PART.search(path.name)

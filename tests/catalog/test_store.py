@@ -124,10 +124,16 @@ def test_listing_leaves_out_what_is_no_model(models_dir: Path, registry: Registr
     for name in (".hidden.gguf", "notes.txt", "big-00002-of-00002.gguf"):
         install(name)
     install("big-00001-of-00002.gguf")
+    (models_dir / "empty").mkdir()
     (models_dir / "dangling.gguf").symlink_to("nothing")
     (models_dir / "folder.gguf").mkdir()
     store = Store(models_dir, registry)
     assert [listing.model.path.name for listing in store.list_installed()] == ["big-00001-of-00002.gguf"]
+
+
+def test_a_folder_as_hugging_face_has_it_is_a_model(models_dir: Path, registry: Registry) -> None:
+    (models_dir / "org-model-1.5").symlink_to(TINY.parent)
+    assert Store(models_dir, registry).resolve("org-model-1.5").path == models_dir / "org-model-1.5"
 
 
 def test_a_changed_file_is_read_again(models_dir: Path, registry: Registry) -> None:
