@@ -27,6 +27,25 @@ class Step:
     output_rows: NDArray[np.int32]
     """Indices of the rows whose logits are wanted."""
 
+    def check(self, limits: "Limits", *, n_vocab: int) -> None:
+        """Raise ValueError for a step that an executable loaded with these limits cannot hold.
+
+        Native code trusts these numbers as indices; whoever made a step that fails here has a fault.
+        """
+        n_tokens = len(self.token_ids)
+        if not 0 < n_tokens <= limits.max_tokens or len(self.output_rows) > limits.max_outputs:
+            raise ValueError(f"{n_tokens} rows and {len(self.output_rows)} outputs do not fit {limits}")
+        if len(self.positions) != n_tokens or len(self.slots) != n_tokens:
+            raise ValueError(f"{len(self.positions)} positions and {len(self.slots)} slots for {n_tokens} rows")
+        for name, indices, end in (
+            ("token id", self.token_ids, n_vocab),
+            ("position", self.positions, limits.max_seq),
+            ("slot", self.slots, limits.n_slots),
+            ("output row", self.output_rows, n_tokens),
+        ):
+            if indices.dtype != np.int32 or (indices.size and not 0 <= indices.min() <= indices.max() < end):
+                raise ValueError(f"a {name} that is no int32 of 0..{end - 1}")
+
 
 @attrs.frozen(kw_only=True)
 class Limits:

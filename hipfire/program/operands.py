@@ -1,6 +1,7 @@
 """What ops read and write: buffers, weights and state, with sizes that may be known only at run time."""
 
 import enum
+import math
 
 import attrs
 import numpy as np
@@ -45,6 +46,10 @@ class Weight:
     name: str
     dtype: DType
     shape: tuple[int, ...]
+
+    @property
+    def n_elements(self) -> int:
+        return math.prod(self.shape)
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -28,6 +28,19 @@ class Program:
                     found.setdefault(operand.name, operand)
         return tuple(found.values())
 
+    @property
+    def last_reads(self) -> dict[str, int]:
+        """By a buffer's name, the index of the op after which nothing needs it: its last reader, or its writer.
+
+        The logits are needed after every op, so theirs is the number of ops.
+        """
+        last = {}
+        for index, op in enumerate(self.ops):
+            last[op.out.name] = index
+            last.update((operand.name, index) for operand in op.operands() if isinstance(operand, Buffer))
+        last[self.logits.name] = len(self.ops)
+        return last
+
     def __str__(self) -> str:
         return "\n".join(_line(op) for op in self.ops)
 

@@ -161,6 +161,15 @@ def test_a_program_prints_one_line_an_op() -> None:
     ]
 
 
+def test_a_program_tells_when_each_buffer_is_read_last() -> None:
+    builder = Builder()
+    x = builder.embed("x", weight(10, 8))
+    builder.rms_norm("unread", x, weight(8), eps=0.0)
+    y = builder.rms_norm("y", x, weight(8), eps=0.0, residual=x)
+    logits = builder.gather_outputs("logits", y)
+    assert builder.finish(logits).last_reads == {"x": 2, "unread": 1, "y": 3, "logits": 4}
+
+
 def rename(builder: Builder) -> None:
     builder.embed("embed", weight(10, 8))
 

@@ -1,0 +1,153 @@
+"""The reference device: NumPy float32. It is the oracle for other devices, and the fallback where none of them loads.
+
+Weights are dequantised once, at load, and so take 4 bytes an element. See `reference_ops` for how far its rows are
+reproducible. Knows no model, no file format, no sampling.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.host_memory import available_nbytes, require_memory
+from hipfire.devices.reference_ops import Floats, Frame, evaluate
+from hipfire.dtypes import dequantize
+from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
+from hipfire.program.operands import Buffer, Symbol, Weight
+from hipfire.program.ops import Embed
+from hipfire.program.program import Program
+
+_F32_NBYTES = 4
+
+
+class ReferenceExecutable:
+    """A Program with its weights dequantised and its state zeroed."""
+
+    kv_cache = "f32"
+
+    def __init__(
+        self, program: Program, weights: dict[str, Floats], states: dict[str, Floats], limits: Limits, *, keep: bool
+    ) -> None:
+        self._program = program
+        self._weights = weights
+        self._states = states
+        self._limits = limits
+        self._buffers: dict[str, Floats] = {}
+        self._keep = keep
+        self._dead_after = _dead_after(program, keep=keep)
+        self._n_vocab = min(op.table.shape[0] for op in program.ops if isinstance(op, Embed))
+        self.memory_nbytes = _memory_nbytes(program, limits, keep=keep)
+
+    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
+        step.check(self._limits, n_vocab=self._n_vocab)
+        self._buffers.clear()
+        frame = Frame(step=step, weights=self._weights, states=self._states, buffers=self._buffers)
+        # exp(-x) may overflow where its reciprocal is 0 all the same; weights that are no numbers show in the logits.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for op, dead in zip(self._program.ops, self._dead_after, strict=True):
+                if cancel.is_set():
+                    raise StepCancelled("the step was cancelled")
+                self._buffers[op.out.name] = evaluate(op, frame)
+                for name in dead:
+                    del self._buffers[name]
+        return self._buffers[self._program.logits.name]
+
+    def read(self, buffer: Buffer) -> NDArray[np.float32]:
+        if not self._keep:
+            raise DeviceError("buffers were not kept: load the Program with keep_buffers")
+        return self._buffers[buffer.name]
+
+    def close(self) -> None:
+        for held in (self._weights, self._states, self._buffers):
+            held.clear()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ReferenceDevice:
+    """Runs any Program with NumPy. Its threads are those of NumPy's BLAS library."""
+
+    name: ClassVar[str] = "reference"
+    native: ClassVar[bool] = False
+    description: str = "reference (NumPy)"
+    free_nbytes: Callable[[], int | None] = available_nbytes
+    """Tells how much memory can be taken; None where nobody knows."""
+
+    def load(
+        self,
+        program: Program,
+        tensors: Mapping[str, NDArray[np.uint8]],
+        limits: Limits,
+        *,
+        on_progress: Progress,
+        keep_buffers: bool = False,
+    ) -> ReferenceExecutable:
+        if limits.kv_cache not in ("auto", "f32"):
+            raise DeviceError(
+                f"the reference device keeps keys and values in f32, not {limits.kv_cache}",
+                hint="set the KV cache to auto or f32",
+            )
+        needed = _memory_nbytes(program, limits, keep=keep_buffers)
+        require_memory("the model in float32", needed, self.free_nbytes())
+        try:
+            weights = _dequantized(program, tensors, on_progress)
+            states = {
+                state.name: np.zeros((limits.n_slots, limits.max_seq, state.n_kv_heads, state.head_dim), np.float32)
+                for state in program.states
+            }
+        except MemoryError as error:
+            raise OutOfMemory(f"the model in float32 needs {needed} bytes, which could not be had") from error
+        return ReferenceExecutable(program, weights, states, limits, keep=keep_buffers)
+
+
+def _dequantized(
+    program: Program, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress
+) -> dict[str, Floats]:
+    weights = program.weights
+    total = sum(weight.n_elements for weight in weights)
+    done = 0
+    found: dict[str, Floats] = {}
+    for weight in weights:
+        found[weight.name] = _dequantized_weight(weight, tensors)
+        done += weight.n_elements
+        on_progress(done / total)
+    return found
+
+
+def _dequantized_weight(weight: Weight, tensors: Mapping[str, NDArray[np.uint8]]) -> Floats:
+    data = tensors.get(weight.name)
+    if data is None:
+        raise DeviceError(f"the Program uses {weight.name}, which was not given")
+    try:
+        return dequantize(data, weight.dtype, weight.shape)
+    except ValueError as error:
+        raise DeviceError(f"{weight.name}: {error}") from error
+
+
+def _dead_after(program: Program, *, keep: bool) -> list[tuple[str, ...]]:
+    """For each op, the names of the buffers that nothing needs after it; none where all are kept."""
+    dead: list[list[str]] = [[] for _ in program.ops]
+    if not keep:
+        for name, index in program.last_reads.items():
+            if index < len(program.ops):
+                dead[index].append(name)
+    return [tuple(names) for names in dead]
+
+
+def _memory_nbytes(program: Program, limits: Limits, *, keep: bool) -> int:
+    """Bytes of weights and states, and of the most that is alive of the largest step's activations."""
+    weights = sum(weight.n_elements for weight in program.weights)
+    states = sum(limits.n_slots * limits.max_seq * state.n_kv_heads * state.head_dim for state in program.states)
+    n_rows = {Symbol.N_TOKENS: limits.max_tokens, Symbol.N_OUTPUTS: limits.max_outputs}
+    sizes: dict[str, int] = {}
+    most = alive = 0
+    for op, dead in zip(program.ops, _dead_after(program, keep=keep), strict=True):
+        rows = op.out.shape[0]
+        assert isinstance(rows, Symbol)
+        sizes[op.out.name] = n_rows[rows] * op.out.width
+        alive += sizes[op.out.name]
+        most = max(most, alive)
+        alive -= sum(sizes[name] for name in dead)
+    return (weights + states + most) * _F32_NBYTES
