@@ -33,6 +33,11 @@ class DType:
     block_nbytes: int
     unpack: Callable[[_Bytes], _Floats] = attrs.field(repr=False, eq=False)
 
+    @property
+    def is_quantised(self) -> bool:
+        """Whether elements are stored as small integers that share scales."""
+        return self.block > 1
+
     def nbytes(self, n_elements: int) -> int:
         """Bytes of `n_elements`, which must be a multiple of `block`."""
         n_blocks, rest = divmod(n_elements, self.block)

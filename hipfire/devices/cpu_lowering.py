@@ -1,0 +1,268 @@
+"""From a Program to the structs that the compiled kernels run: where each buffer lies, and one C op after the other.
+
+Knows addresses and layouts; allocates nothing but the plan. `devices.cpu` owns the memory.
+"""
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from hipfire.kernels.library import ACTIVATIONS, CpuOp, Matrix, OpKind
+from hipfire.program import ops
+from hipfire.program.operands import Buffer, Symbol, Weight
+from hipfire.program.program import Program
+
+ALIGNMENT = 64
+ROW_WISE = (ops.RmsNorm, ops.Gated, ops.GatherOutputs)
+"""Ops whose kernels write their rows as int8 too when asked to; the outputs of others need an op for it."""
+
+
+@attrs.frozen(kw_only=True)
+class Region:
+    """Bytes of the arena that hold one form of a buffer."""
+
+    offset: int
+    nbytes: int
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Plan:
+    """Where in one arena of `nbytes` each buffer's floats lie, and its int8 form where a kernel reads that."""
+
+    floats: Mapping[str, Region]
+    q8: Mapping[str, Region]
+    nbytes: int
+
+
+def reads_q8(op: ops.Op) -> bool:
+    """Whether an op multiplies with quantised weights, hence reads its input as int8."""
+    return isinstance(op, ops.Linear) and any(weight.dtype.is_quantised for weight in op.weights)
+
+
+def plan_buffers(
+    program: Program, n_rows: Callable[[Buffer], int], q8_row_nbytes: Callable[[int], int], *, keep: bool
+) -> Plan:
+    """Place the buffers: two share memory when the one's last reader is before the other's writer, unless `keep`."""
+    last_read = {program.logits.name: len(program.ops)}
+    quantised = set()
+    for index, op in enumerate(program.ops):
+        for operand in op.operands():
+            if isinstance(operand, Buffer):
+                last_read[operand.name] = max(last_read.get(operand.name, 0), index)
+        if isinstance(op, ops.Linear) and reads_q8(op):
+            quantised.add(op.x.name)
+    arena = _Arena()
+    floats: dict[str, Region] = {}
+    q8: dict[str, Region] = {}
+    for index, op in enumerate(program.ops):
+        if not keep:
+            arena.free_before(index)
+        until = last_read.get(op.out.name, index)
+        rows = n_rows(op.out)
+        floats[op.out.name] = arena.place(rows * op.out.width * 4, until)
+        if op.out.name in quantised:
+            q8[op.out.name] = arena.place(rows * q8_row_nbytes(op.out.width), until)
+    return Plan(floats=floats, q8=q8, nbytes=arena.nbytes)
+
+
+class _Arena:
+    """First fit over the regions that are still wanted."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._live: list[tuple[Region, int]] = []
+
+    def free_before(self, index: int) -> None:
+        self._live = [(region, until) for region, until in self._live if until >= index]
+
+    def place(self, nbytes: int, until: int) -> Region:
+        size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        offset = 0
+        for region, _ in sorted(self._live, key=lambda entry: entry[0].offset):
+            if offset + size <= region.offset:
+                break
+            offset = max(offset, region.offset + region.nbytes)
+        placed = Region(offset=offset, nbytes=size)
+        self._live.append((placed, until))
+        self.nbytes = max(self.nbytes, offset + size)
+        return placed
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Addresses:
+    """Where everything lies, for the ops to point at."""
+
+    arena: int
+    plan: Plan
+    vectors: Mapping[str, int]
+    """float32 vectors: norms, biases, constants."""
+    packed: Mapping[str, int]
+    """Matrices, packed."""
+    states: Mapping[str, int]
+    formats: Mapping[str, int]
+    kv_is_f16: bool
+    max_seq: int
+    _arrays: list[object] = attrs.field(factory=list, init=False)
+
+    def floats(self, buffer: Buffer | None) -> int | None:
+        """A buffer's floats; null for none."""
+        return None if buffer is None else self.arena + self.plan.floats[buffer.name].offset
+
+    def q8(self, buffer: Buffer) -> int | None:
+        """A buffer's int8 form; null where nobody reads it."""
+        region = self.plan.q8.get(buffer.name)
+        return None if region is None else self.arena + region.offset
+
+    def matrices(self, weights: tuple[Weight, ...], biases: tuple[Weight | None, ...]) -> dict[str, int]:
+        """The fields of an op that multiplies: an array of `struct matrix`, outputs side by side. It lives as long as
+        this does.
+        """
+        array = (Matrix * len(weights))()
+        column = 0
+        for entry, weight, bias in zip(array, weights, biases, strict=True):
+            n_out, n_in = weight.shape
+            entry.packed = self.packed[weight.name]
+            entry.bias = self.vector(bias)
+            entry.n_out, entry.n_in, entry.column = n_out, n_in, column
+            entry.format = self.formats[weight.dtype.name]
+            column += n_out
+        self._arrays.append(array)
+        return {"matrices": ctypes.addressof(array), "n_matrices": len(weights)}
+
+    def vector(self, weight: Weight | None) -> int | None:
+        """A vector's floats; null for none."""
+        return None if weight is None else self.vectors[weight.name]
+
+
+def lower(program: Program, at: Addresses) -> list[CpuOp]:
+    """One C op for each op of the program, and one to quantise where a kernel cannot do it in passing.
+
+    `at` owns arrays that the ops point at, and must outlive them.
+    """
+    lowered: list[CpuOp] = []
+    for op in program.ops:
+        lowered.append(LOWER[type(op)](op, at))
+        if isinstance(op, ROW_WISE):
+            lowered[-1].out_q8 = at.q8(op.out)
+        elif at.q8(op.out) is not None:
+            lowered.append(_op(OpKind.QUANTISE, op.out, at, x=at.floats(op.out), width_in=op.out.width))
+            lowered[-1].out_q8 = at.q8(op.out)
+    return lowered
+
+
+def _op(kind: OpKind, buffer: Buffer, at: Addresses, **fields: float | None) -> CpuOp:
+    per_output = int(buffer.shape[0] is Symbol.N_OUTPUTS)
+    return CpuOp(kind=kind, per_output=per_output, out=at.floats(buffer), width_out=buffer.width, **fields)
+
+
+def _embed(op: ops.Embed, at: Addresses) -> CpuOp:
+    return _op(OpKind.EMBED, op.out, at, scale=op.scale, **at.matrices((op.table,), (None,)))
+
+
+def _rms_norm(op: ops.RmsNorm, at: Addresses) -> CpuOp:
+    return _op(
+        OpKind.RMS_NORM,
+        op.out,
+        at,
+        x=at.floats(op.x),
+        weight=at.vector(op.weight),
+        residual=at.floats(op.residual),
+        width_in=op.x.width,
+        eps=op.eps,
+    )
+
+
+def _linear(op: ops.Linear, at: Addresses) -> CpuOp:
+    return _op(
+        OpKind.LINEAR,
+        op.out,
+        at,
+        x=at.floats(op.x),
+        x_q8=at.q8(op.x),
+        residual=at.floats(op.residual),
+        width_in=op.x.width,
+        **at.matrices(op.weights, op.biases),
+    )
+
+
+def _rope_angles(op: ops.RopeAngles, at: Addresses) -> CpuOp:
+    return _op(
+        OpKind.ROPE_ANGLES,
+        op.out,
+        at,
+        weight=at.vectors[op.inverse_frequencies.name],
+        n_rot=op.out.width,
+        scale=op.scale,
+    )
+
+
+def _rope_store(op: ops.RopeStore, at: Addresses) -> CpuOp:
+    return _op(
+        OpKind.ROPE_STORE,
+        op.out,
+        at,
+        x=at.floats(op.qkv),
+        angles=at.floats(op.angles),
+        q_norm=at.vector(op.q_norm),
+        k_norm=at.vector(op.k_norm),
+        width_in=op.qkv.width,
+        n_rot=op.angles.width,
+        interleaved=int(op.interleaved),
+        eps=op.eps,
+        **_state(op, at),
+    )
+
+
+def _attention(op: ops.Attention, at: Addresses) -> CpuOp:
+    return _op(
+        OpKind.ATTENTION,
+        op.out,
+        at,
+        x=at.floats(op.q),
+        width_in=op.q.width,
+        scale=op.scale,
+        window=op.window or 0,
+        **_state(op, at),
+    )
+
+
+def _state(op: ops.RopeStore | ops.Attention, at: Addresses) -> dict[str, int]:
+    return {
+        "keys": at.states[op.keys.name],
+        "values": at.states[op.values.name],
+        "n_heads": op.n_heads,
+        "n_kv_heads": op.keys.n_kv_heads,
+        "head_dim": op.keys.head_dim,
+        "kv_is_f16": int(at.kv_is_f16),
+        "max_seq": at.max_seq,
+    }
+
+
+def _gated(op: ops.Gated, at: Addresses) -> CpuOp:
+    return _op(
+        OpKind.GATED,
+        op.out,
+        at,
+        x=at.floats(op.x),
+        width_in=op.x.width,
+        activation=ACTIVATIONS[op.activation],
+    )
+
+
+def _gather_outputs(op: ops.GatherOutputs, at: Addresses) -> CpuOp:
+    return _op(OpKind.GATHER_OUTPUTS, op.out, at, x=at.floats(op.x), width_in=op.x.width)
+
+
+LOWER: Mapping[type[ops.Op], Callable[[Any, Addresses], CpuOp]] = {
+    ops.Embed: _embed,
+    ops.RmsNorm: _rms_norm,
+    ops.Linear: _linear,
+    ops.RopeAngles: _rope_angles,
+    ops.RopeStore: _rope_store,
+    ops.Attention: _attention,
+    ops.Gated: _gated,
+    ops.GatherOutputs: _gather_outputs,
+}
+"""One row an op."""

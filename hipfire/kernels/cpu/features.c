@@ -1,0 +1,41 @@
+/* Which variants of this library the machine can run. The baseline variant's copy is asked: it runs everywhere. */
+#include <string.h>
+
+#include "hipfire_cpu.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static bool os_saves_ymm(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    (void)high;
+    return (low & 6) == 6;
+}
+
+/* AVX2, FMA, F16C, BMI1, BMI2, LZCNT, MOVBE: the level x86-64-v3. */
+static bool has_x86_64_v3(void)
+{
+    const uint32_t leaf1 = bit_FMA | bit_MOVBE | bit_OSXSAVE | bit_AVX | bit_F16C;
+    const uint32_t leaf7 = bit_BMI | bit_AVX2 | bit_BMI2;
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & leaf1) != leaf1 || !os_saves_ymm())
+        return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & leaf7) != leaf7)
+        return false;
+    return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT);
+}
+#endif
+
+EXPORT bool hf_machine_has(const char *variant)
+{
+#if defined(__x86_64__)
+    return !strcmp(variant, "x86_64") || (!strcmp(variant, "x86_64_avx2") && has_x86_64_v3());
+#elif defined(__aarch64__)
+    return !strcmp(variant, "aarch64");
+#else
+    (void)variant;
+    return false;
+#endif
+}

@@ -1,0 +1,86 @@
+/* The interface of the compiled CPU kernels: what devices/cpu.py declares by ctypes. Knows no models and no files. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Raised with every change of a struct or function below; devices/cpu.py refuses a library of another number. */
+enum { ABI_VERSION = 1 };
+
+enum op_kind {
+    OP_EMBED,
+    OP_RMS_NORM,
+    OP_LINEAR,
+    OP_ROPE_ANGLES,
+    OP_ROPE_STORE,
+    OP_ATTENTION,
+    OP_GATED,
+    OP_GATHER_OUTPUTS,
+    OP_QUANTISE,
+    N_OP_KINDS
+};
+
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
+
+/* A packed weight (formats.h) and where its outputs go in the op's row. */
+struct matrix {
+    const uint8_t *packed;
+    const float *bias; /* [n_out], or null */
+    int32_t n_out, n_in, format, column;
+};
+
+/* One op of a program. Which fields an op reads, and what they mean, is said where it is run; the rest is zero.
+ * Activations are rows of `width` floats (out, x, residual) or of q8_row_nbytes(width) bytes (out_q8, x_q8). */
+struct op {
+    int32_t kind;
+    int32_t per_output; /* rows: 0 the step's tokens, 1 its outputs */
+    float *out;
+    uint8_t *out_q8;
+    const float *x;
+    const uint8_t *x_q8;
+    const float *residual;
+    const float *weight;
+    const float *angles;
+    const float *q_norm, *k_norm;
+    uint8_t *keys, *values;
+    const struct matrix *matrices;
+    int32_t n_matrices, width_in, width_out;
+    int32_t n_heads, n_kv_heads, head_dim, n_rot, interleaved;
+    int32_t window; /* 0: none */
+    int32_t activation;
+    int32_t kv_is_f16, max_seq;
+    float eps, scale;
+};
+
+struct step {
+    const int32_t *token_ids, *positions, *slots; /* [n_tokens] */
+    const int32_t *output_rows;                   /* [n_outputs] */
+    int32_t n_tokens, n_outputs;
+};
+
+struct pool;
+
+EXPORT int32_t hf_abi_version(void);
+/* Whether the machine can run the variant: "x86_64", "x86_64_avx2", "aarch64". */
+EXPORT bool hf_machine_has(const char *variant);
+/* The name of format number i, or null past the last. */
+EXPORT const char *hf_format_name(int32_t i);
+EXPORT int64_t hf_packed_nbytes(int32_t format, int64_t n_out, int64_t n_in);
+EXPORT int64_t hf_q8_row_nbytes(int64_t n);
+/* Scratch that a thread needs for a matrix of n_in columns. */
+EXPORT int64_t hf_scratch_nbytes(int64_t n_in);
+/* Bytes of one layer's keys, and of its values. max_seq is a multiple of 32. */
+EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, bool is_f16);
+
+/* Threads that run programs; the caller's is one of them. Null when threads or memory could not be had. */
+EXPORT struct pool *hf_pool_open(int32_t n_threads, int64_t scratch_nbytes);
+EXPORT void hf_pool_close(struct pool *pool);
+
+/* Pack a matrix from the format's raw rows. */
+EXPORT void hf_pack(struct pool *pool, int32_t format, const uint8_t *raw, uint8_t *packed, int64_t n_out, int64_t n_in);
+
+/* Run the ops in order. False when *cancel was found set; what the step wrote is then undefined. */
+EXPORT bool hf_run(struct pool *pool, const struct op *ops, int32_t n_ops, const struct step *step,
+                   const volatile int32_t *cancel);
