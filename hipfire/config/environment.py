@@ -22,6 +22,8 @@ class Environment:
     """HIPFIRE_DEBUG=1: unexpected errors come with a traceback."""
     local: bool
     """HIPFIRE_LOCAL=1: `run` never goes through a serve that is up."""
+    no_color: bool
+    """NO_COLOR, whatever its value: no colours, on terminals either."""
     variables: Mapping[str, str]
 
     @property
@@ -42,6 +44,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         models_dir=Path(models_dir).expanduser().absolute() if models_dir else home / "models",
         debug=_is_on(variables.get("HIPFIRE_DEBUG")),
         local=_is_on(variables.get("HIPFIRE_LOCAL")),
+        no_color=bool(variables.get("NO_COLOR")),
         variables=dict(variables),
     )
 

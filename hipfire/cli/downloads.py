@@ -1,0 +1,62 @@
+"""A model's download as a person follows it: a bar with bytes and speed on a terminal, a few lines elsewhere."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from hipfire.catalog.pull import Phase, pull
+from hipfire.catalog.registry import Card
+from hipfire.catalog.store import InstalledModel, Store
+from hipfire.config.environment import Environment
+from hipfire.errors import ModelNotFound
+
+
+def resolve_or_pull(name: str, store: Store, environment: Environment) -> InstalledModel:
+    """The installed model of that name, downloaded first if it is a known tag that is not here.
+
+    Raises ModelNotFound, DownloadError.
+    """
+    try:
+        return store.resolve(name)
+    except ModelNotFound:
+        card = store.registry.find(name)
+        if card is None:
+            raise
+        pull_with_progress(card, store, environment)
+        return store.resolve(name)
+
+
+def pull_with_progress(card: Card, store: Store, environment: Environment) -> Path:
+    """Download a model and show how it goes on stderr. Raises DownloadError."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"downloading {card.tag} ({card.download_nbytes / 1e6:,.0f} MB)", highlight=False)
+        return pull(card, store.models_dir, variables=environment.variables, on_progress=lambda *_: None)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        bars: dict[Phase, TaskID] = {}
+
+        def on_progress(phase: Phase, done: int, total: int) -> None:
+            if phase not in bars:
+                for bar in bars.values():
+                    progress.remove_task(bar)
+                bars.clear()
+                bars[phase] = progress.add_task(f"{phase.value} {card.tag}", total=total)
+            progress.update(bars[phase], completed=done)
+
+        return pull(card, store.models_dir, variables=environment.variables, on_progress=on_progress)

@@ -1,0 +1,130 @@
+"""`hipfire list`: the models that are here, or that the registry has."""
+
+import json
+import time
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hipfire.catalog.registry import Card, load_registry
+from hipfire.catalog.store import Listing, Store
+from hipfire.cli.help import ExampledCommand
+from hipfire.config.environment import Environment
+
+_PIPE_WIDTH = 500
+
+
+@click.command(
+    "list",
+    cls=ExampledCommand,
+    examples=[
+        ("hipfire list", "what is here"),
+        ("hipfire list -r", "what can be pulled"),
+        ("hipfire list --json | jq -r '.[].tag'", "the tags, for a script"),
+    ],
+)
+@click.option("-r", "--registry", "remote", is_flag=True, help="The models that can be pulled, in place of those here.")
+@click.option("-j", "--json", "as_json", is_flag=True, help="One JSON document, for programs.")
+@click.pass_obj
+def command(environment: Environment, remote: bool, as_json: bool) -> None:
+    """List the models on this machine, or with -r those of the registry."""
+    store = Store(environment.models_dir, load_registry())
+    listings = store.list_installed()
+    if remote:
+        here = {listing.model.tag for listing in listings}
+        cards = [*store.registry.cards.values()]
+        if as_json:
+            _print_json([_card_json(card, card.tag in here) for card in cards])
+        else:
+            _print_cards(cards, here)
+    elif as_json:
+        _print_json([_listing_json(listing) for listing in listings])
+    elif listings:
+        _print_listings(listings)
+    else:
+        click.echo(f"no models in {environment.models_dir} yet; try: hipfire pull smollm2:135m", err=True)
+
+
+def _print_json(rows: list[dict[str, object]]) -> None:
+    click.echo(json.dumps(rows, indent=2))
+
+
+def _listing_json(listing: Listing) -> dict[str, object]:
+    details = listing.details
+    return {
+        "tag": listing.model.tag,
+        "path": str(listing.model.path),
+        "arch": details and details.architecture,
+        "quant": details and details.quant,
+        "size_bytes": details and details.nbytes,
+        "context_length": details and details.context_length,
+        "modified": listing.modified_s,
+        "problem": listing.problem,
+    }
+
+
+def _card_json(card: Card, installed: bool) -> dict[str, object]:
+    return {
+        "tag": card.tag,
+        "aliases": list(card.aliases),
+        "about": card.about,
+        "license": card.license,
+        "quant": card.quant,
+        "size_bytes": card.nbytes,
+        "download_bytes": card.download_nbytes,
+        "context_length": card.context_length,
+        "installed": installed,
+    }
+
+
+def _print_listings(listings: list[Listing]) -> None:
+    table = _table("model", "arch", "quant", ">size", ">context", "changed")
+    for listing in listings:
+        details = listing.details
+        changed = time.strftime("%Y-%m-%d", time.localtime(listing.modified_s))
+        if details is None:
+            table.add_row(escape(listing.model.tag), "[red]broken[/red]", "", "", "", changed)
+        else:
+            size, context = _megabytes(details.nbytes), _context(details.context_length)
+            table.add_row(
+                escape(listing.model.tag), escape(details.architecture), details.quant, size, context, changed
+            )
+    _print_table(table)
+    for listing in listings:
+        if listing.problem is not None:
+            click.echo(f"{listing.model.tag} cannot be used: {listing.problem}", err=True)
+
+
+def _print_cards(cards: list[Card], here: set[str]) -> None:
+    table = _table("model", "here", ">size", ">context", "license", "about")
+    for card in cards:
+        is_here = "yes" if card.tag in here else "no"
+        size, context = _megabytes(card.nbytes), _context(card.context_length)
+        table.add_row(card.tag, is_here, size, context, card.license, card.about)
+    _print_table(table)
+
+
+def _table(*columns: str) -> Table:
+    """A table with these headings; one that starts with > is for numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+    return table
+
+
+def _print_table(table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        # Whoever reads a pipe wants a model a line.
+        console.width = _PIPE_WIDTH
+    console.print(table)
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.0f} MB" if nbytes < 1e9 else f"{nbytes / 1e9:,.1f} GB"
+
+
+def _context(n_tokens: int) -> str:
+    return f"{n_tokens // 1024}K" if n_tokens and n_tokens % 1024 == 0 else str(n_tokens or "")

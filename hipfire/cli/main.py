@@ -1,0 +1,125 @@
+"""Entry of the command line: the table of commands, and the one place where errors become a line and a status.
+
+Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted. A command's module, and what it needs, is imported
+only when that command runs: `hipfire --help` is instant.
+"""
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from types import MappingProxyType
+
+import click
+
+from hipfire import __version__
+from hipfire.cli.help import ExampledGroup
+from hipfire.cli.report import Reporter
+from hipfire.config.environment import read_environment
+
+# Each command, and what it does in one line. Its module has its name; the function there is called `command`.
+COMMANDS = MappingProxyType(
+    {
+        "serve": "Serve a model over HTTP, with OpenAI's API.",
+        "run": "Ask a model one thing; the answer goes to stdout.",
+        "pull": "Download a model.",
+        "list": "List the models that are here, or that can be pulled.",
+    }
+)
+
+_USAGE_STATUS = 2
+_INTERRUPTED_STATUS = 130
+
+
+class Commands(ExampledGroup):
+    """The group of all commands. Its help needs no command's module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = importlib.import_module(f"hipfire.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise _no_such_command(args[0], self.list_commands(ctx), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [
+            (name, COMMANDS.get(name) or self.commands[name].get_short_help_str()) for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _no_such_command(name: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
+    near = difflib.get_close_matches(name, known, n=1)
+    return click.UsageError(f"there is no command {name!r}" + (f", did you mean {near[0]}?" if near else ""), ctx)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=[
+        ("hipfire serve smollm2:135m", "download a small model and serve it"),
+        ('hipfire run smollm2:135m "Why is the night dark?"', "ask it one thing"),
+        ("hipfire list -r", "see what else there is"),
+    ],
+)
+@click.version_option(__version__, prog_name="hipfire", message="%(prog)s %(version)s")
+def hipfire() -> None:
+    """Run language models on this machine, and serve them with OpenAI's API.
+
+    Settings come from flags, from HIPFIRE_* variables and from ~/.hipfire/config.toml, in this order.
+    """
+
+
+@hipfire.command("help")
+@click.argument("command", required=False)
+@click.pass_context
+def help_command(ctx: click.Context, command: str | None) -> None:
+    """Show the help of a command."""
+    parent = ctx.find_root()
+    if command is None:
+        click.echo(parent.get_help())
+        return
+    found = hipfire.get_command(parent, command)
+    if found is None:
+        raise _no_such_command(command, hipfire.list_commands(parent), parent)
+    click.echo(found.get_help(click.Context(found, info_name=command, parent=parent)))
+
+
+def main() -> None:
+    """Run the command line of this process, and exit."""
+    environment = read_environment()
+    reporter = Reporter(debug=environment.debug, no_color=environment.no_color)
+    reporter.install()
+    try:
+        status = hipfire.main(prog_name="hipfire", standalone_mode=False, obj=environment)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(_USAGE_STATUS)
+    except click.UsageError as error:
+        reporter.line(_usage_line(error))
+        sys.exit(_USAGE_STATUS)
+    except click.Abort:
+        sys.exit(_INTERRUPTED_STATUS)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`hipfire list | head -1`); the interpreter must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _usage_line(error: click.UsageError) -> str:
+    """The error in one line, with the way to the command's help."""
+    where = error.ctx.command_path if error.ctx is not None else "hipfire"
+    what = " ".join(error.format_message().split()).removesuffix(".")
+    return f"{what[:1].lower()}{what[1:]} (see {where} --help)"

