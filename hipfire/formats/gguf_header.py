@@ -16,7 +16,7 @@ from hipfire.formats.checkpoint import MetaValue
 from hipfire.formats.mapped_file import DAMAGED, INCOMPLETE, MappedFile
 
 # No real header comes near these; they bound what a hostile one can cost in time and memory.
-MAX_HEADER_NBYTES = 128 << 20
+MAX_HEADER_NBYTES = 64 << 20
 MAX_ARRAY_ITEMS = 4 << 20
 MAX_KEYS = 1 << 16
 MAX_NAME_NBYTES = (1 << 16) - 1
