@@ -41,8 +41,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
     """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise BindError(f"{host!r} is no address of this machine: {error.strerror}", hint="try 127.0.0.1") from error
+    except (OSError, UnicodeError) as error:
+        raise BindError(f"{host!r} is no address of this machine: {error}", hint="try 127.0.0.1") from error
     with ExitStack() as cleanup:
         sockets = []
         # A resolver may list an address twice.
