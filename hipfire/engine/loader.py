@@ -1,0 +1,122 @@
+"""From a Load to a model that runs: opens the file, builds its Program, opens the device, places the weights there.
+
+Knows no sequences. Everything it uses comes as an argument, so that tests load a scripted device.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from hipfire.devices.base import Device, Executable, Limits, Progress
+from hipfire.devices.registry import open_device
+from hipfire.engine.context import fit_context
+from hipfire.engine.scheduler import Budget
+from hipfire.errors import InvalidRequest
+from hipfire.formats.checkpoint import Checkpoint
+from hipfire.formats.open import open_checkpoint
+from hipfire.models.model import Model
+from hipfire.models.registry import build_program
+from hipfire.wire.messages import Load
+
+log = logging.getLogger("hipfire.engine")
+
+MAX_STEP_TOKENS = 512
+"""Rows of a step when only prompts are evaluated: enough to use the machine well, and a pause to cancel in."""
+
+MAX_PROMPT_TOKENS_WHILE_DECODING = 128
+
+
+class OpenDevice(Protocol):
+    def __call__(self, name: str, *, n_threads: int | None) -> Device: ...
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LoadedModel:
+    """A model in place. `context_length` is the number of tokens that each of `n_slots` sequences may hold."""
+
+    path: str
+    model: Model
+    device: Device
+    executable: Executable
+    context_length: int
+    n_slots: int
+    budget: Budget
+    _checkpoint: Checkpoint = attrs.field(alias="checkpoint")
+
+    def close(self) -> None:
+        """Free everything. Idempotent."""
+        self.executable.close()
+        self._checkpoint.close()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Loader:
+    open_checkpoint: Callable[[Path], Checkpoint] = open_checkpoint
+    build_program: Callable[[Checkpoint], Model] = build_program
+    open_device: OpenDevice = open_device
+
+    def load(self, load: Load, on_progress: Progress) -> LoadedModel:
+        """Raises ModelFileError, ModelNotFound, DeviceError, OutOfMemory, InvalidRequest; then nothing is held."""
+        if load.max_concurrent < 1 or (load.max_seq is not None and load.max_seq < 1):
+            raise InvalidRequest(f"max_concurrent {load.max_concurrent} or max_seq {load.max_seq} is not 1 or more")
+        device = self.open_device(load.device, n_threads=load.n_threads)
+        checkpoint = self.open_checkpoint(Path(load.path))
+        loaded = None
+        try:
+            loaded = _place(load, checkpoint, self.build_program(checkpoint), device, on_progress)
+        finally:
+            if loaded is None:
+                checkpoint.close()
+        return loaded
+
+
+def _place(load: Load, checkpoint: Checkpoint, model: Model, device: Device, on_progress: Progress) -> LoadedModel:
+    def limits(context_length: int) -> Limits:
+        return Limits(
+            max_tokens=max(min(MAX_STEP_TOKENS, context_length), load.max_concurrent),
+            max_outputs=load.max_concurrent,
+            n_slots=load.max_concurrent,
+            max_seq=context_length,
+            kv_cache=load.kv_cache,
+        )
+
+    context_length = fit_context(
+        lambda length: device.load_nbytes(model.program, limits(length)),
+        wanted=load.max_seq,
+        trained=model.context_length,
+        free_nbytes=device.free_nbytes(),
+    )
+    _explain(context_length, load, model)
+    chosen = limits(context_length)
+    tensors = {weight.name: checkpoint.tensors[weight.name].data for weight in model.program.weights}
+    return LoadedModel(
+        path=load.path,
+        model=model,
+        device=device,
+        executable=device.load(model.program, tensors, chosen, on_progress=on_progress),
+        context_length=context_length,
+        n_slots=load.max_concurrent,
+        budget=Budget(
+            max_tokens=chosen.max_tokens,
+            max_prompt_tokens_while_decoding=MAX_PROMPT_TOKENS_WHILE_DECODING,
+        ),
+        checkpoint=checkpoint,
+    )
+
+
+def _explain(context_length: int, load: Load, model: Model) -> None:
+    if load.max_seq is None and context_length < model.context_length:
+        log.warning(
+            "context of %d tokens, not the %d that the model was trained on: memory allows no more",
+            context_length,
+            model.context_length,
+        )
+    if context_length > model.context_length:
+        log.warning(
+            "context of %d tokens, as asked: beyond the %d that the model was trained on its answers get worse",
+            context_length,
+            model.context_length,
+        )

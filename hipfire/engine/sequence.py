@@ -1,0 +1,76 @@
+"""One request under way: its tokens, how many of them the device has seen, and what becomes of the next one.
+
+Knows no device, no threads and no other sequence.
+"""
+
+from collections.abc import Sequence as Tokens
+
+from hipfire.engine.sampler import Choice
+from hipfire.wire.messages import Cancelled, Failed, Finished, Generate, Token
+
+
+class Sequence:
+    """The prompt's tokens and then the answer's. Of them the first `n_evaluated` are in the state of `slot`.
+
+    Holds at most `context_length` tokens. Times are a clock's seconds. `has_ended` once its terminal message was made.
+    """
+
+    def __init__(self, request: Generate, *, slot: int, context_length: int, now: float) -> None:
+        self.id = request.id
+        self.sampling = request.sampling
+        self.slot = slot
+        self.tokens = list(request.prompt)
+        self.n_evaluated = 0
+        self.has_ended = False
+        self._n_prompt = len(request.prompt)
+        self._max_generated = min(request.max_tokens, context_length - self._n_prompt)
+        self._stop_ids = frozenset(request.stop_ids)
+        self._started_at = now
+        self._first_token_at = now
+
+    @property
+    def n_pending(self) -> int:
+        """Tokens that the device must see before the next one can be chosen."""
+        return len(self.tokens) - self.n_evaluated
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens of the answer, without the one that stops it."""
+        return len(self.tokens) - self._n_prompt
+
+    def recent(self) -> Tokens[int]:
+        """The tokens that penalties look at."""
+        window = self.sampling.penalty_window
+        return self.tokens[-window:] if window else ()
+
+    def take(self, choice: Choice, now: float) -> tuple[Token | Finished, ...]:
+        """Add the token that was chosen; return what there is to say about it."""
+        if self.n_generated == 0:
+            self._first_token_at = now
+        if choice.token in self._stop_ids:
+            return (self._finish("stop", now),)
+        self.tokens.append(choice.token)
+        token = Token(id=self.id, token=choice.token, logprob=choice.logprob, top=choice.top)
+        if self.n_generated == self._max_generated:
+            return (token, self._finish("length", now))
+        return (token,)
+
+    def fail(self, code: str, message: str) -> Failed:
+        self.has_ended = True
+        return Failed(id=self.id, code=code, message=message)
+
+    def cancel(self) -> Cancelled:
+        self.has_ended = True
+        return Cancelled(id=self.id, n_generated=self.n_generated)
+
+    def _finish(self, reason: str, now: float) -> Finished:
+        self.has_ended = True
+        return Finished(
+            id=self.id,
+            reason=reason,
+            n_prompt=self._n_prompt,
+            n_cached=0,
+            n_generated=self.n_generated,
+            prompt_ms=1000 * (self._first_token_at - self._started_at),
+            decode_ms=1000 * (now - self._first_token_at),
+        )

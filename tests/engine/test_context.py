@@ -1,0 +1,56 @@
+import pytest
+
+from hipfire.engine.context import fit_context
+from hipfire.errors import OutOfMemory
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def nbytes(n_tokens: int) -> int:
+    """A GiB of weights, and a MiB for each token."""
+    return GIB + n_tokens * MIB
+
+
+def fit(free_nbytes: int | None, *, wanted: int | None = None, trained: int = 4096) -> int:
+    return fit_context(nbytes, wanted=wanted, trained=trained, free_nbytes=free_nbytes)
+
+
+def test_with_room_it_is_what_the_model_was_trained_on():
+    assert fit(100 * GIB) == 4096
+
+
+def test_where_nobody_knows_what_is_free_everything_fits():
+    assert fit(None) == 4096
+    assert fit(None, wanted=9999) == 9999
+
+
+def test_without_room_it_is_what_fits_beside_the_weights_and_a_headroom():
+    # A tenth of 4 GiB is left alone, 1 GiB is weights: 2662 MiB remain.
+    assert fit(4 * GIB) == 2662 // 64 * 64
+
+
+def test_the_headroom_is_at_least_256_mib():
+    assert fit(2 * GIB) == 2048 - 1024 - 256
+
+
+def test_a_length_that_was_asked_for_is_kept_exactly():
+    assert fit(100 * GIB, wanted=100) == 100
+    assert fit(100 * GIB, wanted=5001) == 5001
+    assert fit(GIB + 1000 * MIB, wanted=1000) == 1000
+
+
+def test_a_length_that_was_asked_for_and_does_not_fit_is_an_error_with_the_numbers():
+    with pytest.raises(OutOfMemory, match="2048 MiB with a context of 1024 tokens, and 2047 MiB can be had"):
+        fit(2 * GIB - 1, wanted=1024)
+
+
+def test_next_to_no_context_is_an_error():
+    with pytest.raises(OutOfMemory, match="context of 512 tokens"):
+        fit(GIB + 600 * MIB)
+    with pytest.raises(OutOfMemory, match="and 0 MiB can be had"):
+        fit(MIB)
+
+
+def test_a_model_of_a_short_context_needs_only_that():
+    assert fit(GIB + 256 * MIB + 128 * MIB, trained=128) == 128
