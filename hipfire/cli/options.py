@@ -41,6 +41,8 @@ def setting_option(key: str, *names: str, help_text: str | None = None) -> Calla
 
     setting = SETTINGS[key]
     default = "auto" if setting.default is None and setting.within is not None else setting.default
+    if setting.group == "generation":
+        default = f"the model card's, or {default}"
     text = help_text or setting.doc
     return click.option(
         *names,

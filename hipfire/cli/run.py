@@ -1,0 +1,127 @@
+"""`hipfire run`: one question, one answer on stdout; from a serve that is up, else from an engine of its own."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+
+from hipfire.catalog.registry import load_registry
+from hipfire.catalog.store import InstalledModel, Store
+from hipfire.cli.downloads import resolve_or_pull
+from hipfire.cli.help import ExampledCommand
+from hipfire.cli.options import setting_option, settings_of
+from hipfire.cli.question import OnText, Outcome, question_of
+from hipfire.cli.remote import ask_serve, find_serve
+from hipfire.config.environment import Environment
+from hipfire.config.schema import Origin, Settings
+from hipfire.errors import ModelNotFound
+
+# Flags that say how to load the model: a serve has loaded its own.
+_LOAD_KEYS = ("memory.max_seq", "memory.kv_cache")
+
+
+@click.command(
+    "run",
+    cls=ExampledCommand,
+    examples=[
+        ('hipfire run smollm2:135m "What is the capital of France?"', ""),
+        ('git diff | hipfire run smollm2:135m "Describe this change:"', "what is piped in follows the prompt"),
+        ("hipfire run ./model.gguf -t 0 -n 100 Once upon a time", "any GGUF file, the likeliest 100 tokens"),
+        ("hipfire run smollm2:135m --json Hello | jq .timings", "how quick it was"),
+    ],
+)
+@click.argument("model")
+@click.argument("prompt", nargs=-1)
+@setting_option("generation.temperature", "-t", "--temperature")
+@setting_option("generation.max_tokens", "-n", "--max-tokens")
+@setting_option("generation.top_p", "--top-p")
+@setting_option("generation.top_k", "--top-k")
+@setting_option("generation.repeat_penalty", "--repeat-penalty")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="NUMBER", help="Makes the answer repeatable.")
+@setting_option("prompt.system", "--system")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document with text, counts and timings.")
+@click.option("--no-stream", is_flag=True, help="The answer when it is whole, not as it comes.")
+@setting_option("memory.max_seq", "--max-seq")
+@setting_option("memory.kv_cache", "--kv-mode")
+@click.pass_context
+def command(
+    ctx: click.Context, model: str, prompt: Sequence[str], seed: int | None, as_json: bool, no_stream: bool
+) -> None:
+    """Ask MODEL one thing. The answer, and nothing else, goes to stdout.
+
+    MODEL is a tag, the name of an installed file, or a path. A tag that is not here is downloaded first. If a
+    serve is up on this machine, it answers; else a model is loaded for this one question. HIPFIRE_LOCAL=1, --max-seq
+    and --kv-mode ask for the latter. Ctrl-C stops the answer.
+    """
+    environment: Environment = ctx.obj
+    settings = settings_of(ctx)
+    text = _prompt_text(prompt, ctx)
+    pieces: list[str] = []
+    on_text = pieces.append if as_json or no_stream else _show
+    outcome = _ask(environment, settings, model, text, seed, on_text, stream=not (as_json or no_stream))
+    if as_json:
+        click.echo(json.dumps(_document(outcome, "".join(pieces)), indent=2))
+    else:
+        click.echo("".join(pieces))
+    if outcome.finish_reason == "length" and sys.stderr.isatty():
+        click.echo(f"(cut off after {outcome.completion_tokens} tokens; -n allows more)", err=True)
+
+
+def _prompt_text(words: Sequence[str], ctx: click.Context) -> str:
+    """The words, and below them what is piped in."""
+    parts = [" ".join(words)]
+    if not sys.stdin.isatty():
+        parts.append(sys.stdin.buffer.read().decode(errors="replace").strip("\n"))
+    text = "\n\n".join(part for part in parts if part)
+    if not text.strip():
+        raise click.UsageError("nothing is asked: give a prompt, or pipe one in", ctx)
+    return text
+
+
+def _ask(
+    environment: Environment,
+    settings: Settings,
+    model: str,
+    prompt: str,
+    seed: int | None,
+    on_text: OnText,
+    *,
+    stream: bool,
+) -> Outcome:
+    store = Store(environment.models_dir, load_registry())
+    local = environment.local or any(settings.sourced(key).source.origin == Origin.FLAG for key in _LOAD_KEYS)
+    url = None if local else find_serve(environment, settings)
+    if url is not None:
+        name = _name_for_serve(model, store, environment)
+        return ask_serve(url, question_of(settings, model=name, prompt=prompt, seed=seed), on_text, stream=stream)
+    installed = resolve_or_pull(model, store, environment)
+    # Here and not above: an answer from a serve needs none of Trio, NumPy and the tokenizer.
+    from hipfire.cli.local import ask_engine  # noqa: PLC0415
+
+    question = question_of(settings, model=installed.tag, prompt=prompt, seed=seed)
+    return ask_engine(question, on_text, settings=settings, store=store)
+
+
+def _name_for_serve(name: str, store: Store, environment: Environment) -> str:
+    """What the serve may call a model; a name that means nothing here may mean something there."""
+    try:
+        model: InstalledModel = resolve_or_pull(name, store, environment)
+    except ModelNotFound:
+        return name
+    return model.tag
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _document(outcome: Outcome, text: str) -> dict[str, object]:
+    return {
+        "model": outcome.model,
+        "text": text,
+        "finish_reason": outcome.finish_reason,
+        "usage": {"prompt_tokens": outcome.prompt_tokens, "completion_tokens": outcome.completion_tokens},
+        "timings": dict(outcome.timings),
+    }

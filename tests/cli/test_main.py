@@ -1,0 +1,79 @@
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from real_program import Program
+
+import hipfire
+
+
+def test_version(program: Program) -> None:
+    done = program.run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"hipfire {hipfire.__version__}\n", "")
+
+
+def test_help_lists_every_command_with_examples(program: Program) -> None:
+    done = program.run("--help")
+    assert done.returncode == 0
+    for word in ("serve", "run", "pull", "list", "help", "Examples:"):
+        assert f"\n  {word}" in done.stdout or f"\n{word}" in done.stdout
+    assert program.run("help").stdout == done.stdout
+
+
+@pytest.mark.parametrize("command", ["serve", "run", "pull", "list"])
+def test_help_of_a_command_is_its_own_help(command: str, program: Program) -> None:
+    done = program.run("help", command)
+    assert done.stdout.startswith(f"Usage: hipfire {command} ")
+    assert "\nExamples:\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["srve"], "hipfire: there is no command 'srve', did you mean serve? (see hipfire --help)\n"),
+        (["help", "lst"], "hipfire: there is no command 'lst', did you mean list? (see hipfire --help)\n"),
+        (["zzz"], "hipfire: there is no command 'zzz' (see hipfire --help)\n"),
+        (["list", "--zzz"], "hipfire: no such option '--zzz' (see hipfire list --help)\n"),
+        (["pull"], "hipfire: missing argument 'TAG' (see hipfire pull --help)\n"),
+    ],
+)
+def test_wrong_use_is_one_line_and_status_2(args: list[str], error: str, program: Program) -> None:
+    done = program.run(*args)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", error)
+
+
+def test_a_failure_is_one_line_and_status_1(program: Program) -> None:
+    done = program.run("pull", "nothing")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "hipfire: the registry has no model 'nothing' (hipfire list -r shows what there is)\n"
+
+
+def test_a_traceback_comes_only_when_debugging(program: Program) -> None:
+    done = program.run("pull", "nothing", HIPFIRE_DEBUG="1")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "ModelNotFound" in done.stderr
+
+
+def test_a_closed_pipe_is_no_error(program: Program, install: Callable[[str], object]) -> None:
+    install("mine.gguf")
+    command = [sys.executable, "-m", "hipfire", "list", "--json"]
+    listing = subprocess.Popen(command, env=program.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert listing.stdout is not None
+    listing.stdout.close()
+    with listing:
+        assert listing.stderr is not None
+        assert listing.stderr.read() == b""
+    assert listing.returncode == 1
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, hipfire.cli.main as main\n"
+        "try: main.hipfire(['--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(sorted({'trio', 'numpy', 'quart', 'httpx', 'rich', 'tokenizers', 'jinja2'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

