@@ -1,7 +1,9 @@
 """The reference device: NumPy float32. It is the oracle for other devices, and the fallback where none of them loads.
 
 Weights are dequantised once, at load, and so take 4 bytes an element. See `reference_ops` for how far its rows are
-reproducible. Knows no model, no file format, no sampling.
+reproducible. Threads are those of NumPy's BLAS library; unless more are asked for it gets one, because its threads
+wait for each other by spinning: with a busy neighbour two were ten times slower than one.
+Knows no model, no file format, no sampling.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +12,10 @@ from typing import ClassVar
 import attrs
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it ships no types
 
+from hipfire.devices import host_memory
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step
-from hipfire.devices.host_memory import available_nbytes, require_memory
 from hipfire.devices.reference_ops import Floats, Frame, evaluate
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
@@ -29,7 +32,15 @@ class ReferenceExecutable:
     kv_cache = "f32"
 
     def __init__(
-        self, program: Program, weights: dict[str, Floats], states: dict[str, Floats], limits: Limits, *, keep: bool
+        self,
+        program: Program,
+        weights: dict[str, Floats],
+        states: dict[str, Floats],
+        limits: Limits,
+        *,
+        keep: bool,
+        blas: ThreadpoolController,
+        n_threads: int,
     ) -> None:
         self._program = program
         self._weights = weights
@@ -37,6 +48,8 @@ class ReferenceExecutable:
         self._limits = limits
         self._buffers: dict[str, Floats] = {}
         self._keep = keep
+        self._blas = blas
+        self._n_threads = n_threads
         self._dead_after = _dead_after(program, keep=keep)
         self._n_vocab = min(op.table.shape[0] for op in program.ops if isinstance(op, Embed))
         self.memory_nbytes = _memory_nbytes(program, limits, keep=keep)
@@ -46,7 +59,7 @@ class ReferenceExecutable:
         self._buffers.clear()
         frame = Frame(step=step, weights=self._weights, states=self._states, buffers=self._buffers)
         # exp(-x) may overflow where its reciprocal is 0 all the same; weights that are no numbers show in the logits.
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), self._blas.limit(limits=self._n_threads):
             for op, dead in zip(self._program.ops, self._dead_after, strict=True):
                 if cancel.is_set():
                     raise StepCancelled("the step was cancelled")
@@ -67,13 +80,46 @@ class ReferenceExecutable:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ReferenceDevice:
-    """Runs any Program with NumPy. Its threads are those of NumPy's BLAS library."""
+    """Runs any Program with NumPy."""
 
     name: ClassVar[str] = "reference"
     native: ClassVar[bool] = False
-    description: str = "reference (NumPy)"
-    free_nbytes: Callable[[], int | None] = available_nbytes
-    """Tells how much memory can be taken; None where nobody knows."""
+
+    description: str
+    _blas: ThreadpoolController
+    _n_threads: int
+    _available_nbytes: Callable[[], int | None]
+
+    @classmethod
+    def open(
+        cls,
+        n_threads: int | None = None,
+        *,
+        note: str = "",
+        available_nbytes: Callable[[], int | None] = host_memory.available_nbytes,
+    ) -> "ReferenceDevice":
+        """The device, with a note at the end of its description.
+
+        Raises DeviceError where threads are asked for and NumPy's BLAS library takes no orders.
+        """
+        if n_threads is not None and n_threads < 1:
+            raise DeviceError(f"{n_threads} threads", hint="choose 1 or more")
+        blas = ThreadpoolController().select(user_api="blas")
+        if n_threads is not None and not len(blas):
+            raise DeviceError("the reference device cannot set the threads of NumPy's BLAS library", hint="set none")
+        return cls(
+            description=f"reference (NumPy, {_counted(n_threads or 1)}){note}",
+            blas=blas,
+            n_threads=n_threads or 1,
+            available_nbytes=available_nbytes,
+        )
+
+    def free_nbytes(self) -> int | None:
+        return self._available_nbytes()
+
+    def load_nbytes(self, program: Program, limits: Limits) -> int:
+        _check_kv_cache(limits)
+        return _memory_nbytes(program, limits, keep=False)
 
     def load(
         self,
@@ -84,13 +130,9 @@ class ReferenceDevice:
         on_progress: Progress,
         keep_buffers: bool = False,
     ) -> ReferenceExecutable:
-        if limits.kv_cache not in ("auto", "f32"):
-            raise DeviceError(
-                f"the reference device keeps keys and values in f32, not {limits.kv_cache}",
-                hint="set the KV cache to auto or f32",
-            )
+        _check_kv_cache(limits)
         needed = _memory_nbytes(program, limits, keep=keep_buffers)
-        require_memory("the model in float32", needed, self.free_nbytes())
+        host_memory.require_memory("the model in float32", needed, self._available_nbytes())
         try:
             weights = _dequantized(program, tensors, on_progress)
             states = {
@@ -99,7 +141,21 @@ class ReferenceDevice:
             }
         except MemoryError as error:
             raise OutOfMemory(f"the model in float32 needs {needed} bytes, which could not be had") from error
-        return ReferenceExecutable(program, weights, states, limits, keep=keep_buffers)
+        return ReferenceExecutable(
+            program, weights, states, limits, keep=keep_buffers, blas=self._blas, n_threads=self._n_threads
+        )
+
+
+def _counted(n_threads: int) -> str:
+    return "1 thread" if n_threads == 1 else f"{n_threads} threads"
+
+
+def _check_kv_cache(limits: Limits) -> None:
+    if limits.kv_cache not in ("auto", "f32"):
+        raise DeviceError(
+            f"the reference device keeps keys and values in f32, not {limits.kv_cache}",
+            hint="set the KV cache to auto or f32",
+        )
 
 
 def _dequantized(
