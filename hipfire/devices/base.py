@@ -123,6 +123,14 @@ class Device(Protocol):
     @property
     def native(self) -> bool: ...
 
+    def free_nbytes(self) -> int | None:
+        """Bytes that can still be had on the device; None where nobody knows."""
+        ...
+
+    def load_nbytes(self, program: Program, limits: Limits) -> int:
+        """Bytes that `load` would take. Raises DeviceError for what the device cannot do at all."""
+        ...
+
     def load(
         self,
         program: Program,
