@@ -1,0 +1,1 @@
+"""Text in, token ids out, and back. Knows no HTTP, no engine and no model architecture."""
