@@ -222,7 +222,7 @@ class CpuExecutable:
     def _check_step(self, step: Step, n_tokens: int, n_outputs: int) -> None:
         """The kernels trust their inputs: refuse here what would make them read or write elsewhere."""
         limits = self._limits
-        if not (0 < n_tokens <= limits.max_tokens and 0 < n_outputs <= limits.max_outputs):
+        if not (0 < n_tokens <= limits.max_tokens and n_outputs <= limits.max_outputs):
             raise ValueError(f"{n_tokens} rows and {n_outputs} outputs in a step of {limits}")
         for what, values, n_rows, end in (
             ("token ids", step.token_ids, n_tokens, self._n_vocab),
@@ -230,7 +230,7 @@ class CpuExecutable:
             ("slots", step.slots, n_tokens, limits.n_slots),
             ("output rows", step.output_rows, n_outputs, n_tokens),
         ):
-            if len(values) != n_rows or values.min() < 0 or values.max() >= end:
+            if len(values) != n_rows or (n_rows and not 0 <= values.min() <= values.max() < end):
                 raise ValueError(f"a step's {what} are not {n_rows} numbers of 0..{end - 1}")
 
     @functools.cached_property
