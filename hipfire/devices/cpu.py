@@ -8,19 +8,20 @@ steps, on what shares the step, or on the number of threads. Knows no model and 
 import ctypes
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step
 from hipfire.devices.cpu_lowering import Addresses, lower, plan_buffers
+from hipfire.devices.host_memory import available_nbytes
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
 from hipfire.kernels.library import CpuOp, CpuStep, Library
 from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.program import ops
-from hipfire.program.operands import Buffer, Constant, Symbol, Weight
+from hipfire.program.operands import Buffer, Constant, KvState, Symbol, Weight
 from hipfire.program.program import Program
 
 KV_CACHES = {"auto": "f16", "f16": "f16", "f32": "f32"}
@@ -65,6 +66,18 @@ class CpuDevice:
         plural = "" if self.n_threads == 1 else "s"
         return f"cpu ({self.variant}, {self.n_threads} thread{plural})"
 
+    def free_nbytes(self) -> int | None:
+        """See `Device.free_nbytes`."""
+        return available_nbytes()
+
+    def load_nbytes(self, program: Program, limits: Limits) -> int:
+        """See `Device.load_nbytes`. Threads' scratch, a few KiB each, is not counted."""
+        kv_cache = _choose_kv_cache(limits)
+        _check_support(self._library, program)
+        plan = plan_buffers(program, _counting_rows(limits), self._library.q8_row_nbytes, keep=False)
+        states = sum(_state_nbytes(self._library, state, limits, kv_cache) for state in program.states)
+        return plan.nbytes + states + sum(_packed_nbytes(self._library, weight) for weight in program.weights)
+
     def load(
         self,
         program: Program,
@@ -96,8 +109,8 @@ class CpuExecutable:
         self._program = program
         self._limits = limits
         self._keep_buffers = keep_buffers
-        self.kv_cache = self._choose_kv_cache()
-        self._check()
+        self.kv_cache = _choose_kv_cache(limits)
+        _check_support(library, program)
         scratch = max(library.scratch_nbytes(width) for width in self._widths())
         self._pool = library.pool_open(n_threads, scratch)
         if self._pool is None:
@@ -140,38 +153,18 @@ class CpuExecutable:
             self._packed.clear()
             self._states.clear()
 
-    def _choose_kv_cache(self) -> str:
-        if self._limits.kv_cache not in KV_CACHES:
-            known = ", ".join(KV_CACHES)
-            raise DeviceError(f"the cpu device has no {self._limits.kv_cache} KV cache", hint=f"choose one of {known}")
-        return KV_CACHES[self._limits.kv_cache]
-
-    def _check(self) -> None:
-        for state in self._program.states:
-            if state.head_dim % 8:
-                raise DeviceError(f"heads of {state.head_dim} elements: the cpu device needs a multiple of 8")
-        for op in self._program.ops:
-            for weight in op.operands():
-                if isinstance(weight, Weight) and weight.dtype.name not in self._library.formats:
-                    raise DeviceError(f"{weight.name}: the cpu device has no kernels for {weight.dtype.name}")
-
     def _widths(self) -> list[int]:
         """Columns that a thread's scratch must hold: of every matrix, and of a head."""
         widths = [weight.shape[-1] for weight in self._program.weights]
         return widths + [state.head_dim for state in self._program.states]
 
-    def _n_rows(self, buffer: Buffer) -> int:
-        per_step = {Symbol.N_TOKENS: self._limits.max_tokens, Symbol.N_OUTPUTS: self._limits.max_outputs}
-        rows = buffer.shape[0]
-        assert isinstance(rows, Symbol)
-        return per_step[rows]
-
     def _load(self, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
-        self._max_seq = -(-self._limits.max_seq // KV_TILE) * KV_TILE
+        self._n_rows = _counting_rows(self._limits)
         self._plan = plan_buffers(self._program, self._n_rows, self._library.q8_row_nbytes, keep=self._keep_buffers)
         self._arena = np.zeros(self._plan.nbytes, np.uint8)
         self._states = {
-            state.name: self._allocate_state(state.n_kv_heads, state.head_dim) for state in self._program.states
+            state.name: np.zeros(_state_nbytes(self._library, state, self._limits, self.kv_cache), np.uint8)
+            for state in self._program.states
         }
         self._vectors: dict[str, NDArray[np.float32]] = {}
         self._packed: dict[str, NDArray[np.uint8]] = {}
@@ -184,18 +177,13 @@ class CpuExecutable:
             states={name: data.ctypes.data for name, data in self._states.items()},
             formats=self._library.formats,
             kv_is_f16=self.kv_cache == "f16",
-            max_seq=self._max_seq,
+            max_seq=_padded_length(self._limits),
         )
         lowered = lower(self._program, self._addresses)
         self._ops = (CpuOp * len(lowered))(*lowered)
         self.memory_nbytes = self._arena.nbytes + sum(
             array.nbytes for held in (self._states, self._vectors, self._packed) for array in held.values()
         )
-
-    def _allocate_state(self, n_kv_heads: int, head_dim: int) -> NDArray[np.uint8]:
-        is_f16 = self.kv_cache == "f16"
-        nbytes = self._library.kv_nbytes(self._limits.n_slots, n_kv_heads, head_dim, self._max_seq, is_f16)
-        return np.zeros(nbytes, np.uint8)
 
     def _place_weights(self, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
         total = sum(tensors[weight.name].nbytes for weight in self._program.weights)
@@ -215,7 +203,7 @@ class CpuExecutable:
 
     def _pack(self, weight: Weight, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
         number = self._library.formats[weight.dtype.name]
-        packed = np.empty(self._library.packed_nbytes(number, *weight.shape), np.uint8)
+        packed = np.empty(_packed_nbytes(self._library, weight), np.uint8)
         self._library.pack(self._pool, number, raw.ctypes.data, packed.ctypes.data, *weight.shape)
         return packed
 
@@ -242,3 +230,48 @@ class CpuExecutable:
         nbytes = self._n_rows(buffer) * buffer.width * 4
         flat = self._arena[region.offset : region.offset + nbytes].view(np.float32)
         return flat.reshape(-1, buffer.width)
+
+
+def _choose_kv_cache(limits: Limits) -> str:
+    if limits.kv_cache not in KV_CACHES:
+        known = ", ".join(KV_CACHES)
+        raise DeviceError(f"the cpu device has no {limits.kv_cache} KV cache", hint=f"choose one of {known}")
+    return KV_CACHES[limits.kv_cache]
+
+
+def _check_support(library: Library, program: Program) -> None:
+    for state in program.states:
+        if state.head_dim % 8:
+            raise DeviceError(f"heads of {state.head_dim} elements: the cpu device needs a multiple of 8")
+    for weight in program.weights:
+        if weight.dtype.name not in library.formats:
+            raise DeviceError(f"{weight.name}: the cpu device has no kernels for {weight.dtype.name}")
+
+
+def _counting_rows(limits: Limits) -> Callable[[Buffer], int]:
+    """A function that tells how many rows a buffer has in the largest step."""
+    per_step = {Symbol.N_TOKENS: limits.max_tokens, Symbol.N_OUTPUTS: limits.max_outputs}
+
+    def n_rows(buffer: Buffer) -> int:
+        rows = buffer.shape[0]
+        assert isinstance(rows, Symbol)
+        return per_step[rows]
+
+    return n_rows
+
+
+def _padded_length(limits: Limits) -> int:
+    """Positions of a slot: whole tiles."""
+    return -(-limits.max_seq // KV_TILE) * KV_TILE
+
+
+def _state_nbytes(library: Library, state: KvState, limits: Limits, kv_cache: str) -> int:
+    n_positions, is_f16 = _padded_length(limits), kv_cache == "f16"
+    return int(library.kv_nbytes(limits.n_slots, state.n_kv_heads, state.head_dim, n_positions, is_f16))
+
+
+def _packed_nbytes(library: Library, weight: Weight) -> int:
+    """Bytes of a weight in the kernels' layout; vectors are float32."""
+    if len(weight.shape) == 1:
+        return 4 * weight.n_elements
+    return int(library.packed_nbytes(library.formats[weight.dtype.name], *weight.shape))
