@@ -104,7 +104,8 @@ class Addresses:
     formats: Mapping[str, int]
     kv_is_f16: bool
     max_seq: int
-    _arrays: list[object] = attrs.field(factory=list, init=False)
+    arrays: list[object] = attrs.field(factory=list, init=False)
+    """Of `struct matrix`: what `matrices` made, kept alive."""
 
     def floats(self, buffer: Buffer | None) -> int | None:
         """A buffer's floats; null for none."""
@@ -128,7 +129,7 @@ class Addresses:
             entry.n_out, entry.n_in, entry.column = n_out, n_in, column
             entry.format = self.formats[weight.dtype.name]
             column += n_out
-        self._arrays.append(array)
+        self.arrays.append(array)
         return {"matrices": ctypes.addressof(array), "n_matrices": len(weights)}
 
     def vector(self, weight: Weight | None) -> int | None:
