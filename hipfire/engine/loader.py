@@ -26,7 +26,8 @@ log = logging.getLogger("hipfire.engine")
 MAX_STEP_TOKENS = 512
 """Rows of a step when only prompts are evaluated: enough to use the machine well, and a pause to cancel in."""
 
-MAX_PROMPT_TOKENS_WHILE_DECODING = 128
+WHILE_DECODING = 1 / 4
+"""The share of those rows that prompts may have while other sequences decode."""
 
 
 class OpenDevice(Protocol):
@@ -54,6 +55,7 @@ class LoadedModel:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Loader:
+    max_step_tokens: int = MAX_STEP_TOKENS
     open_checkpoint: Callable[[Path], Checkpoint] = open_checkpoint
     build_program: Callable[[Checkpoint], Model] = build_program
     open_device: OpenDevice = open_device
@@ -66,45 +68,46 @@ class Loader:
         checkpoint = self.open_checkpoint(Path(load.path))
         loaded = None
         try:
-            loaded = _place(load, checkpoint, self.build_program(checkpoint), device, on_progress)
+            loaded = self._place(load, checkpoint, device, on_progress)
         finally:
             if loaded is None:
                 checkpoint.close()
         return loaded
 
+    def _place(self, load: Load, checkpoint: Checkpoint, device: Device, on_progress: Progress) -> LoadedModel:
+        model = self.build_program(checkpoint)
 
-def _place(load: Load, checkpoint: Checkpoint, model: Model, device: Device, on_progress: Progress) -> LoadedModel:
-    def limits(context_length: int) -> Limits:
-        return Limits(
-            max_tokens=max(min(MAX_STEP_TOKENS, context_length), load.max_concurrent),
-            max_outputs=load.max_concurrent,
-            n_slots=load.max_concurrent,
-            max_seq=context_length,
-            kv_cache=load.kv_cache,
+        def limits(context_length: int) -> Limits:
+            return Limits(
+                max_tokens=max(min(self.max_step_tokens, context_length), load.max_concurrent),
+                max_outputs=load.max_concurrent,
+                n_slots=load.max_concurrent,
+                max_seq=context_length,
+                kv_cache=load.kv_cache,
+            )
+
+        context_length = fit_context(
+            lambda length: device.load_nbytes(model.program, limits(length)),
+            wanted=load.max_seq,
+            trained=model.context_length,
+            free_nbytes=device.free_nbytes(),
         )
-
-    context_length = fit_context(
-        lambda length: device.load_nbytes(model.program, limits(length)),
-        wanted=load.max_seq,
-        trained=model.context_length,
-        free_nbytes=device.free_nbytes(),
-    )
-    _explain(context_length, load, model)
-    chosen = limits(context_length)
-    tensors = {weight.name: checkpoint.tensors[weight.name].data for weight in model.program.weights}
-    return LoadedModel(
-        path=load.path,
-        model=model,
-        device=device,
-        executable=device.load(model.program, tensors, chosen, on_progress=on_progress),
-        context_length=context_length,
-        n_slots=load.max_concurrent,
-        budget=Budget(
-            max_tokens=chosen.max_tokens,
-            max_prompt_tokens_while_decoding=MAX_PROMPT_TOKENS_WHILE_DECODING,
-        ),
-        checkpoint=checkpoint,
-    )
+        _explain(context_length, load, model)
+        chosen = limits(context_length)
+        tensors = {weight.name: checkpoint.tensors[weight.name].data for weight in model.program.weights}
+        return LoadedModel(
+            path=load.path,
+            model=model,
+            device=device,
+            executable=device.load(model.program, tensors, chosen, on_progress=on_progress),
+            context_length=context_length,
+            n_slots=load.max_concurrent,
+            budget=Budget(
+                max_tokens=chosen.max_tokens,
+                max_prompt_tokens_while_decoding=max(int(chosen.max_tokens * WHILE_DECODING), 1),
+            ),
+            checkpoint=checkpoint,
+        )
 
 
 def _explain(context_length: int, load: Load, model: Model) -> None:

@@ -30,7 +30,7 @@ log = logging.getLogger("hipfire.engine")
 HEARTBEAT_S = 1.0
 
 _GRACE_S = 0.05
-"""How long the end waits for the engine's thread: enough to leave a step, not to finish a load."""
+"""How long the end waits for the threads: enough to leave a step, not to finish a load."""
 
 
 class Worker:
@@ -51,7 +51,7 @@ class Worker:
         self._heartbeat_s = heartbeat_s
         self._inbox = Inbox()
         # Without a bound: a server that reads slowly must not hold up the engine, and an answer's length is bounded.
-        self._outbox: queue.SimpleQueue[FromEngine] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[FromEngine | None] = queue.SimpleQueue()
         self._engine = Engine(self._inbox, self._outbox.put, loader=loader, clock=clock)
         self._ended = threading.Event()
         self._status = 0
@@ -67,7 +67,10 @@ class Worker:
             thread.start()
         self._ended.wait()
         self._inbox.close()
-        threads[-1].join(_GRACE_S)
+        self._outbox.put(None)
+        deadline = time.monotonic() + _GRACE_S
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
         return self._status
 
     def _end(self, status: int) -> None:
@@ -102,27 +105,31 @@ class Worker:
             self._end(1)
 
     def _write(self) -> None:
-        beat_at = self._clock() + self._heartbeat_s
         status = 1
         try:
-            while True:
-                messages = self._wait_for_messages(beat_at - self._clock())
-                now = self._clock()
-                if now >= beat_at:
-                    since = self._engine.busy_since
-                    messages.append(Heartbeat(busy_s=0.0 if since is None else max(now - since, 0.0)))
-                    beat_at = now + self._heartbeat_s
-                self._stdout.write(b"".join(map(encode, messages)))
-                self._stdout.flush()
+            self._write_until_end()
+            status = 0
         except OSError as error:
             log.error("nobody reads what the engine says: %s", error)
             status = 0
         finally:
             self._end(status)
 
-    def _wait_for_messages(self, timeout_s: float) -> list[FromEngine]:
+    def _write_until_end(self) -> None:
+        """Write what there is to say, and a heartbeat when it is due, until None is to be said."""
+        beat_at = self._clock() + self._heartbeat_s
+        while None not in (messages := self._wait_for_messages(beat_at - self._clock())):
+            now = self._clock()
+            if now >= beat_at:
+                since = self._engine.busy_since
+                messages.append(Heartbeat(busy_s=0.0 if since is None else max(now - since, 0.0)))
+                beat_at = now + self._heartbeat_s
+            self._stdout.write(b"".join(encode(message) for message in messages if message is not None))
+            self._stdout.flush()
+
+    def _wait_for_messages(self, timeout_s: float) -> list[FromEngine | None]:
         """Everything that is to be said, once there is something; nothing after the timeout."""
-        messages: list[FromEngine] = []
+        messages: list[FromEngine | None] = []
         try:
             messages.append(self._outbox.get(timeout=max(timeout_s, 0.0)))
             while True:

@@ -115,7 +115,7 @@ class ScriptedDevice:
         return self.loaded[-1]
 
 
-def scripted_loader(device: ScriptedDevice, *, context_length: int = 64) -> Loader:
+def scripted_loader(device: ScriptedDevice, *, context_length: int = 64, max_step_tokens: int = 512) -> Loader:
     """Loads any path as a model of N_VOCAB tokens on the device."""
     logits = Buffer(name="logits", shape=(Symbol.N_OUTPUTS, N_VOCAB))
     model = Model(
@@ -138,6 +138,7 @@ def scripted_loader(device: ScriptedDevice, *, context_length: int = 64) -> Load
         )
 
     return Loader(
+        max_step_tokens=max_step_tokens,
         open_checkpoint=open_checkpoint,
         build_program=lambda checkpoint: model,
         open_device=lambda name, *, n_threads: device,
