@@ -11,6 +11,7 @@
 enum {
     ROWS_AT_ONCE = 4,       /* activation rows that share the loads of a tile */
     FLOAT_ROWS_AT_ONCE = 8, /* enough independent sums to hide the latency of fma */
+    PREFETCH_NBYTES = 4096,
     ROW_BLOCK = 128,        /* activation rows of one work item: they stay in the second-level cache */
 };
 
@@ -88,6 +89,9 @@ INLINE void one_row(struct layout f, const struct op *op, const struct matrix *m
     f32x8 acc = {0};
     for (int64_t t = 0; t < n_in / TILE_COLUMNS; t++) {
         struct tile tile;
+        /* The hardware's prefetchers stop at page borders; the weights go on behind them. */
+        for (int line = 0; line < tile_nbytes(f); line += 64)
+            __builtin_prefetch(at.tile + PREFETCH_NBYTES + line);
         unpack_next(f, &at, &tile);
         multiply_tile(f, &tile, &a, 1, t, &acc);
     }

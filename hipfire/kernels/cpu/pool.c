@@ -14,7 +14,7 @@
 #define RELAX() ((void)0)
 #endif
 
-enum { SPINS = 4000 };
+enum { SPINS = 300 };
 
 /* A number that only grows, and threads that wait for it to change. */
 struct signal {
