@@ -1,0 +1,118 @@
+"""Puts the HTTP server together: routes, errors and checks on Quart-Trio, sockets on `transport`.
+
+Knows no endpoint of its own.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from socket import socket
+from typing import Any, cast
+
+import trio
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
+from quart import Response, request
+from quart_trio import QuartTrio
+from quart_trio.asgi import TrioASGIHTTPConnection
+from werkzeug.exceptions import HTTPException
+
+from hipfire.config.schema import Settings
+from hipfire.errors import EngineUnavailable
+from hipfire.server.hosts import HostPolicy
+from hipfire.server.problems import Forbidden, error_response, http_error_response
+from hipfire.server.routes.route import Call, Route
+from hipfire.server.routes.table import ROUTES
+from hipfire.server.transport import Limits, serve_sockets
+from hipfire.service.service import Service
+
+log = logging.getLogger("hipfire.server")
+
+_NURSERY = "hipfire.nursery"
+
+
+class _Connection(TrioASGIHTTPConnection):
+    """Gives every request a nursery of its own, which ends with it, also when nothing is sent any more."""
+
+    async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        async with trio.open_nursery() as nursery:
+            cast(dict[str, Any], self.scope)[_NURSERY] = nursery
+            await super().__call__(receive, send)
+            nursery.cancel_scope.cancel()
+
+
+def create_app(service: Service, settings: Settings, hosts: HostPolicy) -> QuartTrio:
+    """The ASGI application."""
+    app = QuartTrio("hipfire", static_folder=None)
+    app.asgi_http_class = _Connection
+    # Bodies are limited in size and silence where they are read; answers may take as long as they take.
+    app.config.update(
+        MAX_CONTENT_LENGTH=None, BODY_TIMEOUT=None, RESPONSE_TIMEOUT=None, PROVIDE_AUTOMATIC_OPTIONS=False
+    )
+    # A path is what it is: no redirect from //health.
+    app.url_map.merge_slashes = False
+
+    @app.before_request
+    async def check_host() -> None:
+        if not hosts.allows(request.headers.get("Host", "")):
+            raise Forbidden("this Host may not be used here", hint="serve.allowed_hosts allows more")
+
+    app.register_error_handler(HTTPException, _on_http_error)
+    app.register_error_handler(Exception, _on_error)
+    for route in ROUTES:
+        view = _view(route, service, settings)
+        app.add_url_rule(route.path, f"{route.method} {route.path}", view, methods=[route.method])
+    return app
+
+
+def _view(route: Route, service: Service, settings: Settings) -> Callable[..., Awaitable[Response]]:
+    async def view(**arguments: Any) -> Response:
+        nursery = cast(dict[str, Any], request.scope)[_NURSERY]
+        return await route.handler(
+            Call(request=request, service=service, settings=settings, nursery=nursery, arguments=arguments)
+        )
+
+    return view
+
+
+async def _on_http_error(error: HTTPException) -> Response:
+    return http_error_response(error)
+
+
+async def _on_error(error: Exception) -> Response:
+    return error_response(error)
+
+
+async def run_server(
+    service: Service,
+    bind: Sequence[socket],
+    settings: Settings,
+    shutdown: trio.Event,
+    *,
+    task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve on listening or bound sockets until `shutdown`, then let what is in flight finish (`serve.drain_timeout`).
+
+    Raises EngineUnavailable when the service failed for good. `service.run` must be running.
+    """
+    addresses = [sock.getsockname()[0] for sock in bind]
+    hosts = HostPolicy.for_binds(addresses, [settings.serve.host, *settings.serve.allowed_hosts])
+    if hosts.is_open:
+        log.warning("listening beyond this machine: whoever can reach %s can use it", ", ".join(addresses))
+    limits = Limits(stall_timeout_s=settings.serve.stream_stall_timeout, drain_timeout_s=settings.serve.drain_timeout)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_stop_when_failed, service, shutdown)
+        await serve_sockets(
+            create_app(service, settings, hosts),
+            bind,
+            limits=limits,
+            shutdown=shutdown,
+            cut_off=service.stop_answering,
+            task_status=task_status,
+        )
+        nursery.cancel_scope.cancel()
+    if service.failed.is_set():
+        raise EngineUnavailable("the engine keeps dying", hint="its last words are in the log")
+
+
+async def _stop_when_failed(service: Service, shutdown: trio.Event) -> None:
+    await service.failed.wait()
+    shutdown.set()

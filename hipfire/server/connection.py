@@ -1,0 +1,164 @@
+"""One client's connection: bounds what it may take and closes it for certain. Knows no routes.
+
+Hypercorn speaks HTTP/1.1 and HTTP/2. What its own connection, in 0.18 on Trio, does not do is done here:
+- An answer's end cancels the task that sends it, in the middle of closing the socket or of starting the idle timer,
+  so that connections stay open for ever. Here neither can be cancelled.
+- A client that stops reading blocks its task for ever, beyond the reach of cancellation. Here sending has a deadline.
+- Nobody reads from a connection while a request is answered if more bytes came already, or an upgrade was offered, so
+  nobody notices when the client goes. Here reading does not wait for the protocol.
+"""
+
+from contextlib import suppress
+from typing import Any, cast
+
+import h11
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData
+from hypercorn.protocol import ProtocolWrapper
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+
+from hipfire.server.problems import malformed_body
+
+_RECEIVE_NBYTES = 1 << 16
+# Chunks that may be read ahead of what the protocol has dealt with.
+_MAX_READ_AHEAD = 16
+# A client that still sends when its answer is complete, such as one refused for its size, would lose the answer to a
+# reset if the socket were closed at once. So it is read from until it closes or is silent for this long.
+_LINGER_S = 1.0
+_MAX_LINGER_S = 30.0
+
+
+class Connection(TCPServer):
+    """A plain TCP connection. `stall_timeout_s`: how long the client may leave what is sent to it unread."""
+
+    def __init__(
+        self,
+        app: ASGIWrapper,
+        config: Config,
+        context: WorkerContext,
+        stream: trio.SocketStream,
+        *,
+        stall_timeout_s: float,
+    ) -> None:
+        # Declared for TLS only, and made for both.
+        super().__init__(app, config, context, ConnectionState({}), cast(Any, stream))
+        self._socket = stream.socket
+        self._stall_timeout_s = stall_timeout_s
+        self._eof = trio.Event()
+        self._linger: trio.CancelScope | None = None
+
+    def abort(self) -> None:
+        """Close the socket now. Whoever reads or sends is woken up. Synchronous and idempotent."""
+        self._socket.close()
+
+    async def run(self) -> None:
+        """Serve requests until either side ends the connection, then close the socket."""
+        try:
+            with trio.CancelScope() as scope:
+                async with TaskGroup() as self._task_group:
+                    self.protocol = self._make_protocol()
+                    await self.protocol.initiate()
+                    await self.idle_task.restart(self._task_group, self._idle_timeout)
+                    await self._read_data()
+                    scope.cancel()
+        finally:
+            self.abort()
+
+    def _make_protocol(self) -> ProtocolWrapper:
+        own = self._socket.getsockname()[:2]
+        try:
+            client = self._socket.getpeername()[:2]
+        except OSError:
+            # It went before anything began; reading will notice.
+            client = None
+        state = ConnectionState(self.state)
+        protocol = ProtocolWrapper(
+            self.app, self.config, self.context, self._task_group, state, False, client, own, self.protocol_send
+        )
+        protocol.protocol = _H11Protocol(
+            self.app, self.config, self.context, self._task_group, state, False, client, own, self.protocol_send
+        )
+        return protocol
+
+    async def protocol_send(self, event: Event) -> None:
+        # Whoever sends may be cancelled at any moment, at the latest by the end of its own answer. Half a frame, or a
+        # timer that was not started again, would spoil the connection for the requests after it.
+        with trio.CancelScope(shield=True):
+            if isinstance(event, RawData):
+                await self._send(event.data)
+            else:
+                await super().protocol_send(event)
+
+    async def _send(self, data: bytes) -> None:
+        with trio.move_on_after(self._stall_timeout_s) as patience, suppress(*_GONE):
+            async with self.send_lock:
+                await self.stream.send_all(data)
+        if patience.cancelled_caught:
+            self.abort()
+
+    async def _read_data(self) -> None:
+        """Pass on what comes, until nothing more does."""
+        ahead, to_handle = trio.open_memory_channel[bytes](_MAX_READ_AHEAD)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._handle, to_handle)
+            await self._receive(ahead)
+            self._eof.set()
+            # No answer can reach it any more; whoever is sending one must not wait for it.
+            self.abort()
+            nursery.cancel_scope.cancel()
+        await self.protocol.handle(Closed())
+
+    async def _handle(self, to_handle: trio.MemoryReceiveChannel[bytes]) -> None:
+        async for data in to_handle:
+            await self.protocol.handle(RawData(data))
+
+    async def _receive(self, ahead: trio.MemorySendChannel[bytes]) -> None:
+        with suppress(*_GONE):
+            while data := await self.stream.receive_some(_RECEIVE_NBYTES):
+                if self._linger is not None:
+                    self._linger.deadline = trio.current_time() + _LINGER_S
+                    continue
+                with trio.move_on_after(self._stall_timeout_s) as patience:
+                    await ahead.send(bytes(data))
+                if patience.cancelled_caught:
+                    # It sends request after request without waiting for answers.
+                    return
+
+    async def _close(self) -> None:
+        """Say that no more will come, wait for the client to close, and close."""
+        if self._linger is not None:
+            return
+        with (
+            trio.move_on_after(_MAX_LINGER_S, shield=True),
+            trio.move_on_after(_LINGER_S) as self._linger,
+            suppress(*_GONE),
+        ):
+            async with self.send_lock:
+                await self.stream.send_eof()
+            await self._eof.wait()
+        self.abort()
+
+
+_GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class _H11Protocol(H11Protocol):
+    """Answers what is no HTTP with a body of JSON, like every other error."""
+
+    async def _send_error_response(self, status_code: int) -> None:
+        body = malformed_body(status_code)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+            *self.config.response_headers("h11"),
+        ]
+        await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
+        await self._send_h11_event(h11.Data(data=body))
+        await self._send_h11_event(h11.EndOfMessage())

@@ -1,0 +1,60 @@
+"""What the service itself needs of a model's file: the tokenizer and the chat template. Knows no weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from hipfire.catalog.store import InstalledModel
+from hipfire.config.schema import Settings
+from hipfire.errors import ConfigError, Unsupported
+from hipfire.formats.checkpoint import MetaValue
+from hipfire.formats.open import open_checkpoint
+from hipfire.text.template import ChatTemplate
+from hipfire.text.tokenizer import Tokenizer
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ModelText:
+    """`thinks`: the template knows a markup for reasoning."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    thinks: bool
+
+
+def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
+    """Read the header of a model's file. Slow (a second for a large vocabulary), so it is for a worker thread.
+
+    Raises ModelFileError's subclasses, ModelNotFound, TemplateError, ConfigError, and Unsupported where there is
+    no template.
+    """
+    with open_checkpoint(model.path) as checkpoint:
+        tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
+        source = checkpoint.metadata.get("tokenizer.chat_template")
+        bos = _token_text(checkpoint.metadata, tokenizer.bos_id)
+        eos = _token_text(checkpoint.metadata, checkpoint.metadata.get("tokenizer.ggml.eos_token_id"))
+    if settings.prompt.chat_template is not None:
+        source = _read_template(Path(settings.prompt.chat_template))
+    if not isinstance(source, str):
+        raise Unsupported(
+            f"{model.tag} has no chat template: it was made to continue text, not to chat",
+            hint="prompt.chat_template sets one",
+        )
+    template = ChatTemplate(source, bos_token=bos, eos_token=eos)
+    return ModelText(tokenizer=tokenizer, template=template, thinks="<think>" in source)
+
+
+def _token_text(metadata: Mapping[str, MetaValue], token: MetaValue | None) -> str:
+    """How a vocabulary spells a token; empty where there is no such token."""
+    texts = metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(texts, list) or not isinstance(token, int) or not 0 <= token < len(texts):
+        return ""
+    return str(texts[token])
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"prompt.chat_template: cannot read {path}: {error}") from error

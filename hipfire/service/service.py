@@ -1,0 +1,224 @@
+"""Answers chats with the model that they ask for: queue, model, prompt, engine, text. Knows no HTTP.
+
+A chat runs in its caller's scope: cancelling the caller, at whatever point, frees its place and stops the engine.
+"""
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Protocol
+
+import attrs
+import trio
+
+from hipfire.catalog.store import InstalledModel, Listing
+from hipfire.config.schema import Settings
+from hipfire.errors import EngineUnavailable, HipfireError
+from hipfire.service.admission import Admission
+from hipfire.service.answer import Answer
+from hipfire.service.conversation import encode_conversation
+from hipfire.service.engine_process import Spawn, spawn_engine
+from hipfire.service.events import ChatEvent, Started
+from hipfire.service.link import EngineLink
+from hipfire.service.listing import ModelEntry, list_models
+from hipfire.service.model_text import read_model_text
+from hipfire.service.pipeline import AnswerPipeline
+from hipfire.service.reasoning import drop_wishes
+from hipfire.service.request import ChatJob
+from hipfire.service.residency import LoadedModel, OnLoading, ReadText, Residency, ignore_loading
+from hipfire.service.sampling import fit_max_tokens, resolve_sampling
+from hipfire.service.stats import Stats
+from hipfire.service.ticket import Ticket
+from hipfire.wire.messages import Finished, Generate, Token
+
+log = logging.getLogger("hipfire.service")
+
+AUTO = "auto"
+AUTO_MODEL = "smollm2:135m"
+
+
+def _draw_seed() -> int:
+    return secrets.randbits(64)
+
+
+class Catalog(Protocol):
+    """What the service needs of `catalog.store.Store`. Both methods read files."""
+
+    def resolve(self, name: str, *, allow_paths: bool = True) -> InstalledModel: ...
+
+    def list_installed(self) -> list[Listing]: ...
+
+
+@attrs.frozen(kw_only=True)
+class Health:
+    """`status` is ok, restarting or unhealthy. `native` is None as long as no model was loaded."""
+
+    status: str
+    model: str | None
+    loading_model: str | None
+    native: bool | None
+
+
+class Service:
+    """`run` must be running."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        catalog: Catalog,
+        spawn: Spawn = spawn_engine,
+        read_text: ReadText = read_model_text,
+        draw_seed: Callable[[], int] = _draw_seed,
+        on_loading: OnLoading = ignore_loading,
+    ) -> None:
+        self.stats = Stats()
+        self.admission = Admission(
+            max_concurrent=settings.serve.max_concurrent,
+            max_queue=settings.serve.max_queue,
+            queue_timeout_s=settings.serve.queue_timeout_ms / 1000,
+        )
+        self.failed = trio.Event()
+        """Set when the engine keeps dying and was given up."""
+        self._settings = settings
+        self._catalog = catalog
+        self._draw_seed = draw_seed
+        self._link = EngineLink(spawn, on_death=self._on_engine_death)
+        self._residency = Residency(self._link, settings=settings, read_text=read_text, on_loading=on_loading)
+
+    async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep an engine, until cancelled."""
+        self.stats.started_at = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._residency.run)
+            nursery.start_soon(self._link.run)
+            task_status.started()
+
+    def _on_engine_death(self) -> None:
+        self._residency.on_engine_death()
+        if self._link.gave_up:
+            self.failed.set()
+
+    @property
+    def resident(self) -> LoadedModel | None:
+        """The model that is loaded."""
+        return self._residency.resident
+
+    def health(self) -> Health:
+        """How things are, without a look at the engine."""
+        resident, loading = self._residency.resident, self._residency.loading
+        status = "ok"
+        if self._link.gave_up:
+            status = "unhealthy"
+        elif self._link.is_restarting or self._residency.is_reloading:
+            status = "restarting"
+        return Health(
+            status=status,
+            model=resident.model.tag if resident is not None else None,
+            loading_model=loading.tag if loading is not None else None,
+            native=resident.engine.native if resident is not None else None,
+        )
+
+    async def list_models(self) -> list[ModelEntry]:
+        """The models that can be used, the loaded one first."""
+        return await trio.to_thread.run_sync(
+            lambda: list_models(self._catalog.list_installed(), self._residency.resident)
+        )
+
+    async def resolve(self, name: str | None) -> InstalledModel:
+        """The model that a request names, or that requests get which name none. Raises ModelNotFound."""
+        resident = self._residency.resident
+        current = resident.model if resident is not None else self._residency.loading
+        if current is not None and name in (None, current.tag):
+            return current
+        allow_paths = self._settings.serve.allow_request_paths
+        if name is None:
+            default = self._settings.serve.default_model
+            name, allow_paths = AUTO_MODEL if default == AUTO else default, True
+        return await trio.to_thread.run_sync(partial(self._catalog.resolve, name, allow_paths=allow_paths))
+
+    async def prewarm(self) -> None:
+        """Load the default model. A failure is logged, and the first request tries again."""
+        try:
+            await self._residency.acquire(await self.resolve(None))
+        except HipfireError as error:
+            log.error("the default model is not loaded ahead of requests: %s", error)
+        else:
+            self._residency.release()
+
+    def stop_answering(self) -> None:
+        """Fail every request that waits or runs, and those to come: the server is going down."""
+        error = EngineUnavailable("the server is shutting down")
+        self.admission.close(error)
+        self._link.fail_all(error)
+
+    async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
+        """Answer. Raises HipfireError's subclasses; may be left at any point, if it is closed then."""
+        with self.stats.counting(), ExitStack() as held:
+            wanted = await self.resolve(job.model)
+            yield Started(model=wanted.tag)
+            arrived_at = trio.current_time()
+            place = held.enter_context(self.admission.enter())
+            await place.turn()
+            model = await self._residency.acquire(wanted)
+            held.callback(self._residency.release)
+            queue_ms = 1000 * (trio.current_time() - arrived_at)
+            warnings = drop_wishes(job.reasoning_wishes, model=model.model.tag, thinks=model.text.thinks)
+            message = await trio.to_thread.run_sync(partial(self._prepared, job, model), abandon_on_cancel=True)
+            ticket = self._submit(model, message)
+            # The place and the model are free when the engine is through, be the client slow or gone.
+            ticket.at_end(held.pop_all().close)
+            answer = Answer(
+                AnswerPipeline(model.text.tokenizer, stop=job.stop),
+                n_prompt=len(message.prompt),
+                queue_ms=queue_ms,
+                warnings=warnings,
+            )
+            finished: Finished | None = None
+            try:
+                async for event in ticket:
+                    if isinstance(event, Token):
+                        if (delta := answer.feed(event)) is not None:
+                            yield delta
+                        if answer.stopped:
+                            break
+                    elif isinstance(event, Finished):
+                        finished = event
+                    else:
+                        raise EngineUnavailable("the engine stopped the answer before its end")
+            finally:
+                ticket.cancel()
+            if (delta := answer.rest()) is not None:
+                yield delta
+            completed = answer.completed(finished)
+            self.stats.completed(completed)
+            yield completed
+
+    def _prepared(self, job: ChatJob, model: LoadedModel) -> Generate:
+        """What the engine is asked for; runs in a worker thread. Raises InvalidRequest."""
+        settings = model.settings
+        prompt = encode_conversation(
+            model.text, job.messages, system=settings.prompt.system, arguments=job.template_arguments
+        )
+        max_tokens = fit_max_tokens(
+            job.max_tokens,
+            settings.generation.max_tokens,
+            n_prompt=len(prompt),
+            context_length=model.engine.context_length,
+        )
+        return Generate(
+            id=secrets.token_hex(8),
+            prompt=tuple(prompt),
+            max_tokens=max_tokens,
+            stop_ids=tuple(sorted(model.text.tokenizer.eos_ids)),
+            sampling=resolve_sampling(
+                job.sampling, settings.generation, n_vocab=model.engine.n_vocab, draw_seed=self._draw_seed
+            ),
+        )
+
+    def _submit(self, model: LoadedModel, message: Generate) -> Ticket:
+        if self._residency.resident is not model:
+            raise EngineUnavailable("the engine died meanwhile and is being restarted", hint="try again")
+        return self._link.generate(message)
