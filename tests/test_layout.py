@@ -45,7 +45,7 @@ VAGUE = {"util", "utils", "common", "helper", "helpers", "manager", "misc"}
 
 # Written in pieces, so that this file does not contain them.
 REGISTRIES = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "deb.debian" + ".org", "crates" + ".io"]
-MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:work|root|home/\w+|opt(?!/rocm))/")
+MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:work|root|opt(?!/rocm))/")
 
 # Runs as a program of its own (`python -m pip`), so no import shows that it is needed.
 RUN_NOT_IMPORTED = {"pip"}
