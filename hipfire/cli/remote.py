@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from hipfire.cli.address import url_of
 from hipfire.cli.question import OnText, Outcome, Question
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Origin, Settings
@@ -14,8 +15,6 @@ from hipfire.lifecycle import read_pidfile
 
 _PROBE_TIMEOUT_S = 0.5
 _CONNECT_TIMEOUT_S = 5.0
-# What a serve listens on, and where to reach that from this machine.
-_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class ServeFailed(HipfireError):
@@ -34,8 +33,7 @@ def find_serve(environment: Environment, settings: Settings) -> str | None:
     serving = read_pidfile(environment.pidfile)
     if serving is not None and serving.alive and said < Origin.ENVIRONMENT:
         host, port = serving.host, serving.port
-    host = _REACHED_AT.get(host, host)
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = url_of(host, port)
     return url if _is_healthy(url) else None
 
 

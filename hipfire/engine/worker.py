@@ -1,4 +1,4 @@
-"""The engine as a process, `python -m hipfire.engine.worker`: messages on stdin and stdout, log lines on stderr.
+"""The engine as a process, `python -m hipfire.engine.worker [LOG_LEVEL]`: messages on stdin and stdout, log on stderr.
 
 Four threads, so that none waits for another: one reads, one runs the engine, one writes (and sends the heartbeat), and
 the main one waits for the end. The process ends at once when its stdin does, whatever it is doing: whoever started it
@@ -162,7 +162,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    level = sys.argv[1] if len(sys.argv) > 1 else "info"
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     status = Worker(stdin=sys.stdin.buffer, stdout=_take_stdout(), loader=Loader()).run()
     # Without the interpreter's end, which would wait for what the threads do in native code.
     os._exit(status)

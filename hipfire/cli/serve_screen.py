@@ -1,0 +1,58 @@
+"""What a serve shows to the person who started it, besides its log: where it is, how far the load is, how to try it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+
+from hipfire import __version__
+from hipfire.cli.address import url_of
+from hipfire.config.schema import Serve
+from hipfire.service.residency import LoadedModel
+
+
+class ServeScreen:
+    """Writes to stderr. A bar is shown on terminals only."""
+
+    def __init__(self, serve: Serve) -> None:
+        # No highlighting and no markup: a path or an address is no place for colours.
+        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._url = url_of(serve.host, serve.port)
+        self._bar: tuple[Progress, TaskID] | None = None
+
+    def show_listening(self) -> None:
+        self._console.print(f"hipfire {__version__} listens on {self._url}", style="bold")
+
+    @contextmanager
+    def load_bar(self) -> Iterator[None]:
+        """A bar for the loads in the block."""
+        columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            self._bar = progress, progress.add_task("loading", total=1.0)
+            try:
+                yield
+            finally:
+                self._bar = None
+
+    def show_loading(self, tag: str, fraction: float) -> None:
+        """Note how far a load is; without a bar nothing is shown."""
+        if self._bar is not None:
+            progress, task = self._bar
+            progress.update(task, description=f"loading {tag}", completed=fraction)
+
+    def show_ready(self, loaded: LoadedModel) -> None:
+        """Say what is loaded, and how to try it."""
+        engine = loaded.engine
+        self._console.print(
+            f"""
+  {loaded.model.tag} is ready
+
+  device   {engine.device}
+  context  {engine.context_length} tokens ({engine.kv_cache} KV cache), {engine.memory_nbytes / 1e6:,.0f} MB in all
+  API      {self._url}/v1 (OpenAI's)
+  try it   curl {self._url}/v1/chat/completions -H 'Content-Type: application/json' \\
+             -d '{{"messages": [{{"role": "user", "content": "Hello!"}}]}}'
+  stop it  Ctrl-C
+"""
+        )

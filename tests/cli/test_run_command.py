@@ -1,0 +1,114 @@
+import json
+import signal
+import socket
+import subprocess
+
+import pytest
+from real_program import TIMEOUT_S, TINY, Program, free_port, read_until
+
+pytestmark = pytest.mark.slow  # an engine starts
+
+
+@pytest.fixture
+def serve(program: Program) -> "subprocess.Popen[str]":
+    """A serve of the tiny model, loaded."""
+    process = program.start("serve", str(TINY), str(free_port()))
+    read_until(process, "stop it")
+    return process
+
+
+def test_an_answer_and_nothing_else_goes_to_stdout(program: Program) -> None:
+    done = program.run("run", str(TINY), "-t", "0", "-n", "8", "Hello")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+    assert program.processes() == []
+
+
+def test_a_seed_makes_it_repeatable_and_pieces_make_the_whole(program: Program) -> None:
+    args = ["run", str(TINY), "-t", "1", "-n", "20", "--seed", "7", "Hello"]
+    streamed = program.run(*args).stdout
+    assert program.run(*args, "--no-stream").stdout == streamed
+    assert json.loads(program.run(*args, "--json").stdout)["text"] == streamed.removesuffix("\n")
+
+
+def test_json_is_one_document(program: Program) -> None:
+    done = program.run("run", str(TINY), "--json", "-n", "5", "-t", "0", "Hello")
+    document = json.loads(done.stdout)
+    assert (document["model"], document["finish_reason"]) == (str(TINY), "length")
+    assert document["usage"]["completion_tokens"] == 5
+    assert document["timings"]["decode_tok_s"] > 0
+
+
+def test_what_is_piped_in_follows_the_prompt(program: Program) -> None:
+    def n_prompt(*words: str, stdin: str = "") -> int:
+        done = program.run("run", str(TINY), "--json", "-n", "1", *words, stdin=stdin)
+        count: int = json.loads(done.stdout)["usage"]["prompt_tokens"]
+        return count
+
+    assert n_prompt("Hello\n\nworld") == n_prompt("Hello", stdin="world\n")
+    assert n_prompt("Hello world") == n_prompt("Hello", "world") == n_prompt(stdin="Hello world\n")
+
+
+def test_an_interrupt_stops_the_answer_and_leaves_no_process(program: Program) -> None:
+    # The reference device is slow enough to be interrupted.
+    process = program.start("run", str(TINY), "-n", "480", "Hello", HIPFIRE_DEVICE="reference")
+    assert process.stdout is not None
+    assert process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=TIMEOUT_S) == 130
+    assert process.stderr is not None
+    assert process.stderr.read().strip() == ""
+    assert program.processes() == []
+
+
+def test_a_serve_that_is_up_answers(program: Program, serve: "subprocess.Popen[str]") -> None:
+    args = ["run", str(TINY), "-t", "0", "-n", "8", "Hello"]
+    through = program.run(*args)
+    assert (through.returncode, through.stderr) == (0, "")
+    assert "200" in read_until(serve, "/v1/chat/completions")
+    assert program.run(*args, HIPFIRE_LOCAL="1").stdout == through.stdout
+    document = json.loads(program.run(*args, "--json").stdout)
+    assert document["text"] == through.stdout.removesuffix("\n")
+    assert document["timings"]["decode_tok_s"] > 0
+
+
+def test_a_serve_that_fails_the_request_is_an_error(program: Program, serve: "subprocess.Popen[str]") -> None:
+    del serve
+    done = program.run("run", "nothing", "Hello")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("hipfire: the serve at http://127.0.0.1:")
+    assert "there is no model 'nothing'" in done.stderr
+
+
+def test_a_port_that_does_not_answer_is_no_serve(program: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = program.run("run", str(TINY), "-n", "1", "Hello", HIPFIRE_PORT=str(listener.getsockname()[1]))
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "error"),
+    [
+        ([str(TINY)], 2, "nothing is asked: give a prompt, or pipe one in (see hipfire run --help)"),
+        (["nothing", "Hello"], 1, "there is no model 'nothing' (nothing is installed; "),
+        (["./no.gguf", "Hello"], 1, "./no.gguf does not exist (check the path, or see: hipfire list -r)"),
+        (
+            [str(TINY), "-t", "9", "Hello"],
+            2,
+            "invalid value for '-t' / '--temperature': it must be a number from 0 to 2",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(args: list[str], status: int, error: str, program: Program) -> None:
+    done = program.run("run", *args)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(f"hipfire: {error}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_no_model_is_one_line(program: Program) -> None:
+    (program.home / "notes.gguf").write_text("These are notes.")
+    done = program.run("run", "./notes.gguf", "Hello")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "is no GGUF file" in done.stderr

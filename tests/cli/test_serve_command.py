@@ -1,0 +1,166 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+from real_program import TIMEOUT_S, TINY, Program, free_port, read_until, wait_for_end
+
+pytestmark = pytest.mark.slow  # a whole server and its engine start
+
+# The engine must be gone this soon after its server was killed.
+ENGINE_END_S = 5.0
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def serve(program: Program, port: int) -> "subprocess.Popen[str]":
+    """A serve of the tiny model, loaded."""
+    process = program.start("serve", str(TINY), str(port))
+    read_until(process, "stop it")
+    return process
+
+
+@pytest.fixture
+def client(serve: object, port: int) -> httpx.Client:
+    del serve
+    return httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_S, trust_env=False)
+
+
+def pidfile(program: Program) -> Path:
+    return program.home / ".hipfire" / "serve.pid"
+
+
+def chat(client: httpx.Client, **fields: object) -> httpx.Response:
+    messages = [{"role": "user", "content": "Hello"}]
+    return client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 8, **fields})
+
+
+def test_it_serves_what_it_was_told_to(program: Program, serve: "subprocess.Popen[str]", client: httpx.Client) -> None:
+    health = client.get("/health").json()
+    assert (health["status"], health["model"], health["pid"]) == ("ok", str(TINY), serve.pid)
+    reply = chat(client)
+    assert (reply.status_code, reply.json()["model"]) == (200, str(TINY))
+    assert json.loads(pidfile(program).read_text())["pid"] == serve.pid
+
+
+def test_each_request_is_one_log_line(serve: "subprocess.Popen[str]", client: httpx.Client) -> None:
+    chat(client)
+    assert "200" in read_until(serve, "/v1/chat/completions")
+
+
+def test_a_second_serve_of_the_port_fails_and_leaves_the_first_alone(
+    program: Program, serve: "subprocess.Popen[str]", client: httpx.Client, port: int
+) -> None:
+    before = pidfile(program).read_text()
+    done = program.run("serve", str(TINY), str(port))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"hipfire: 127.0.0.1 port {port} is in use (another serve? ")
+    assert pidfile(program).read_text() == before
+    assert client.get("/health").json()["pid"] == serve.pid
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(stop: signal.Signals, program: Program, serve: "subprocess.Popen[str]") -> None:
+    serve.send_signal(stop)
+    assert serve.wait(timeout=TIMEOUT_S) == 0
+    assert program.processes() == []
+    assert not pidfile(program).exists()
+
+
+def test_answers_under_way_are_finished_at_a_stop(
+    serve: "subprocess.Popen[str]", client: httpx.Client, port: int
+) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 300, "stream": True}
+    with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        lines = reply.iter_lines()
+        next(lines)
+        serve.send_signal(signal.SIGTERM)
+        read_until(serve, "stopping")
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert serve.wait(timeout=TIMEOUT_S) == 0
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_a_second_signal_does_not_wait(program: Program, port: int) -> None:
+    serve = program.start("serve", str(TINY), str(port), HIPFIRE_DEVICE="reference", HIPFIRE_MAX_TOKENS="480")
+    read_until(serve, "stop it")
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
+        body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "stream": True})
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        client.sendall((head + body).encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        serve.send_signal(signal.SIGINT)
+        read_until(serve, "stopping")
+        serve.send_signal(signal.SIGINT)
+        assert serve.wait(timeout=TIMEOUT_S) in {0, 1}
+    assert not pidfile(program).exists()
+    wait_for_end(program.processes(), timeout_s=ENGINE_END_S)
+
+
+def test_a_killed_serve_leaves_no_engine(program: Program, serve: "subprocess.Popen[str]") -> None:
+    processes = program.processes()
+    assert len(processes) == 2
+    os.kill(serve.pid, signal.SIGKILL)
+    serve.wait()
+    wait_for_end(processes, timeout_s=ENGINE_END_S)
+    # What it left behind names a process that is gone; the next serve writes its own.
+    assert pidfile(program).exists()
+
+
+def test_without_prewarming_the_first_request_loads(program: Program, port: int) -> None:
+    process = program.start("serve", "--no-prewarm", str(TINY), f"localhost:{port}")
+    read_until(process, "listens on")
+    with httpx.Client(base_url=f"http://localhost:{port}", timeout=TIMEOUT_S, trust_env=False) as client:
+        assert client.get("/health").json()["model"] is None
+        assert chat(client).status_code == 200
+        assert client.get("/health").json()["model"] == str(TINY)
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "error"),
+    [
+        (
+            ["nothing"],
+            1,
+            "there is no model 'nothing' (nothing is installed; hipfire list -r shows what can be pulled)",
+        ),
+        (["smollm2:136m"], 1, "there is no model 'smollm2:136m' (did you mean smollm2:135m?)"),
+        (["70000"], 2, "PORT: serve.port must be a whole number from 1 to 65535, not 70000 (see hipfire serve --help)"),
+        (["1", "2"], 2, "there are two ports, 1 and 2 (see hipfire serve --help)"),
+        (["203.0.113.1"], 1, "cannot listen on 203.0.113.1 port 11435: Cannot assign requested address"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(
+    args: list[str], status: int, error: str, program: Program, port: int
+) -> None:
+    done = program.run("serve", *args, HIPFIRE_PORT="" if "203" in args[0] else str(port))
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == f"hipfire: {error}\n"
+    assert not pidfile(program).exists()
+
+
+def test_a_bad_config_file_is_named_with_its_line(program: Program) -> None:
+    config = program.home / ".hipfire" / "config.toml"
+    config.parent.mkdir()
+    config.write_text("[serve]\nprot = 80\n")
+    done = program.run("serve")
+    assert done.returncode == 1
+    assert done.stderr == f"hipfire: {config}:2: there is no setting serve.prot (did you mean serve.port?)\n"
+
+
+def test_a_model_that_cannot_be_loaded_is_said_and_the_server_stays(program: Program, port: int) -> None:
+    broken = program.home / "broken.gguf"
+    broken.write_bytes(TINY.read_bytes()[:-1000])
+    process = program.start("serve", str(broken), str(port))
+    assert "ends after" in read_until(process, "is not loaded ahead")
+    assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).json()["status"] == "ok"
