@@ -1,0 +1,37 @@
+"""Devices by name: `auto` chooses and says so, every other name means that device or an error."""
+
+import pytest
+
+from hipfire.devices.base import Device
+from hipfire.devices.reference import ReferenceDevice
+from hipfire.devices.registry import fastest, open_device
+from hipfire.errors import DeviceError
+
+
+def no_native(n_threads: int | None) -> Device:
+    raise DeviceError(f"no kernels for {n_threads} threads")
+
+
+def some_native(n_threads: int | None) -> Device:
+    return ReferenceDevice.open(n_threads, note=" posing as native")
+
+
+def test_the_reference_can_be_asked_for() -> None:
+    assert open_device("reference", n_threads=None).description == "reference (NumPy, 1 thread)"
+    assert open_device("reference", n_threads=3).description == "reference (NumPy, 3 threads)"
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(DeviceError, match=r"'gpu'.*auto, cpu, reference"):
+        open_device("gpu", n_threads=None)
+
+
+def test_auto_takes_the_native_device() -> None:
+    assert fastest(2, native=some_native).description.endswith("posing as native")
+
+
+def test_auto_says_why_it_took_the_reference() -> None:
+    device = fastest(2, native=no_native)
+    assert device.name == "reference"
+    assert not device.native
+    assert device.description == ("reference (NumPy, 2 threads) for want of a faster one: no kernels for 2 threads")
