@@ -17,6 +17,7 @@ from werkzeug.exceptions import HTTPException
 
 from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable
+from hipfire.server.access_log import AccessLog
 from hipfire.server.hosts import HostPolicy
 from hipfire.server.problems import Forbidden, error_response, http_error_response
 from hipfire.server.routes.route import Call, Route
@@ -101,7 +102,7 @@ async def run_server(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_when_failed, service, shutdown)
         await serve_sockets(
-            create_app(service, settings, hosts),
+            AccessLog(create_app(service, settings, hosts)),
             bind,
             limits=limits,
             shutdown=shutdown,
