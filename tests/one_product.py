@@ -1,6 +1,7 @@
 """The smallest Program with a matrix in it, and random weights of every format, for tests of devices."""
 
 import numpy as np
+from devices.random_model import random_bytes
 from numpy.typing import NDArray
 
 from hipfire.devices.base import CancelFlag, Limits, Step
@@ -11,33 +12,10 @@ from hipfire.program.program import Builder
 
 N_IN, N_OUT, N_VOCAB = 512, 37, 300
 
-HALF_FIELDS = {
-    "q4_0": (0,),
-    "q4_1": (0, 2),
-    "q5_0": (0,),
-    "q5_1": (0, 2),
-    "q8_0": (0,),
-    "q2_k": (80, 82),
-    "q3_k": (108,),
-    "q4_k": (0, 2),
-    "q5_k": (0, 2),
-    "q6_k": (208,),
-}
-"""Where a block keeps its half-precision scales: random bytes there would be infinite or not a number."""
 
-
-def random_blocks(dtype: DType, n_elements: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Raw bytes of a tensor: every bit of the quants random, the scales of a sensible size and either sign."""
-    if not dtype.is_quantised:
-        values = rng.standard_normal(n_elements).astype(np.float32)
-        if dtype.name == "bf16":
-            return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-        return values.astype(np.float16 if dtype.name == "f16" else np.float32).view(np.uint8)
-    blocks = rng.integers(0, 256, (n_elements // dtype.block, dtype.block_nbytes), np.uint8)
-    for offset in HALF_FIELDS[dtype.name]:
-        scales = rng.uniform(-0.1, 0.1, len(blocks)).astype(np.float16)
-        blocks[:, offset : offset + 2] = scales.view(np.uint8).reshape(-1, 2)
-    return blocks.reshape(-1)
+def random_weight(dtype: DType, seed: int) -> NDArray[np.uint8]:
+    """Raw bytes of the matrix."""
+    return random_bytes(np.random.default_rng(seed), dtype, (N_OUT, N_IN), 1.0)
 
 
 def load(

@@ -14,7 +14,7 @@ from hipfire.program.program import Program
 
 # Where a block of a format has its float16 scales, and how large each is against the first, such that the values
 # come out about as often below zero as above.
-_BLOCK_SCALES = {
+BLOCK_SCALES = {
     "q4_0": {0: 1.0},
     "q4_1": {0: 1.0, 2: -7.5},
     "q5_0": {0: 1.0},
@@ -91,21 +91,24 @@ class RandomModel:
 def random_bytes(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], spread: float) -> NDArray[np.uint8]:
     """Bytes of a tensor whose values have about this standard deviation; every bit pattern of a block may come."""
     n = math.prod(shape)
-    if dtype.name not in _BLOCK_SCALES:
+    if dtype.name not in BLOCK_SCALES:
         values = (rng.standard_normal(n) * spread).astype(np.float32)
         if dtype.name == "bf16":
             return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
         return values.astype(dtype.name.replace("f", "float")).view(np.uint8)
     blocks = rng.integers(0, 256, (n // dtype.block, dtype.block_nbytes), dtype=np.uint8)
-    _set_scales(blocks, dtype, 1.0)
+    # No two blocks alike, so that a scale of the wrong row or column shows.
+    scales = rng.uniform(0.5, 1.5, len(blocks)) * rng.choice((-1.0, 1.0), len(blocks))
+    _set_scales(blocks, dtype, scales)
     unit = dequantize(blocks.reshape(-1), dtype, shape).std()
-    _set_scales(blocks, dtype, spread / unit)
+    _set_scales(blocks, dtype, scales * (spread / unit))
     return blocks.reshape(-1)
 
 
-def _set_scales(blocks: NDArray[np.uint8], dtype: DType, scale: float) -> None:
-    for offset, ratio in _BLOCK_SCALES[dtype.name].items():
-        blocks[:, offset : offset + 2] = np.array([scale * ratio], np.float16).view(np.uint8)
+def _set_scales(blocks: NDArray[np.uint8], dtype: DType, scales: NDArray[np.float64]) -> None:
+    for offset, ratio in BLOCK_SCALES[dtype.name].items():
+        halves = (scales * ratio).astype(np.float16)
+        blocks[:, offset : offset + 2] = halves.view(np.uint8).reshape(-1, 2)
 
 
 class _Maker:

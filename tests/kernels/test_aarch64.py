@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from one_product import N_IN, N_OUT, load, random_blocks
+from one_product import N_IN, N_OUT, load, random_weight
 
 from hipfire.devices.base import CancelFlag, Limits, Step
 from hipfire.devices.cpu import CpuDevice, CpuExecutable
@@ -93,7 +93,7 @@ def assert_same(found: NDArray[np.float32], expected: NDArray[np.float32]) -> No
 def test_products_of_every_format(replay: list[str], dtype: DType) -> None:
     rng = np.random.default_rng(23)
     inputs = rng.standard_normal((300, N_IN)).astype(np.float32)
-    executable = load(dtype, random_blocks(dtype, N_OUT * N_IN, rng), inputs, variant=machine_variants()[0])
+    executable = load(dtype, random_weight(dtype, 23), inputs, variant=machine_variants()[0])
     for ids in ([5], [1, 2, 3, 4, 5, 6, 7]):
         step = make_step(ids)
         expected = executable.run(step, CancelFlag()).copy()
@@ -103,7 +103,7 @@ def test_products_of_every_format(replay: list[str], dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_packing_of_every_format(replay: list[str], dtype: DType) -> None:
-    raw = random_blocks(dtype, N_OUT * N_IN, np.random.default_rng(29))
+    raw = random_weight(dtype, 29)
     executable = load(dtype, raw, np.ones((300, N_IN), np.float32), variant=machine_variants()[0])
     number = executable._library.formats[dtype.name]
     found = run_elsewhere([*replay, "pack"], numbers(number, N_OUT, N_IN, len(raw)) + raw.tobytes())

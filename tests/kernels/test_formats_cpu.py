@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from devices.random_model import BLOCK_SCALES
 from numpy.typing import NDArray
-from one_product import HALF_FIELDS, N_IN, N_OUT, N_VOCAB, load, random_blocks, run
+from one_product import N_IN, N_OUT, N_VOCAB, load, random_weight, run
 
 from hipfire.devices.base import Limits
 from hipfire.devices.cpu import CpuDevice
@@ -28,7 +29,7 @@ def variant(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_product_is_that_of_the_dequantised_weights(dtype: DType, variant: str) -> None:
     rng = np.random.default_rng(7)
-    raw = random_blocks(dtype, N_OUT * N_IN, rng)
+    raw = random_weight(dtype, 7)
     inputs = rng.standard_normal((N_VOCAB, N_IN)).astype(np.float32)
     found = run(load(dtype, raw, inputs, variant=variant), np.arange(9, dtype=np.int32))
     weight = dequantize(raw, dtype, (N_OUT, N_IN)).astype(np.float64)
@@ -42,7 +43,7 @@ def test_product_is_that_of_the_dequantised_weights(dtype: DType, variant: str) 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_a_row_has_the_same_bits_alone_and_among_others(dtype: DType, variant: str) -> None:
     rng = np.random.default_rng(11)
-    raw = random_blocks(dtype, N_OUT * N_IN, rng)
+    raw = random_weight(dtype, 7)
     inputs = rng.standard_normal((N_VOCAB, N_IN)).astype(np.float32)
     ids = np.arange(N_VOCAB, dtype=np.int32)
     executable = load(dtype, raw, inputs, variant=variant)
@@ -57,8 +58,7 @@ def test_a_row_has_the_same_bits_alone_and_among_others(dtype: DType, variant: s
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_embedding_gives_the_dequantised_rows(dtype: DType, variant: str) -> None:
-    rng = np.random.default_rng(13)
-    raw = random_blocks(dtype, N_OUT * N_IN, rng)
+    raw = random_weight(dtype, 13)
     table = Weight(name="table", dtype=dtype, shape=(N_OUT, N_IN))
     builder = Builder()
     program = builder.finish(builder.gather_outputs("x", builder.embed("rows", table)))
@@ -71,12 +71,12 @@ def test_embedding_gives_the_dequantised_rows(dtype: DType, variant: str) -> Non
 
 
 def test_largest_integers_do_not_overflow(variant: str) -> None:
-    for name in HALF_FIELDS:
+    for name in BLOCK_SCALES:
         dtype = DTYPES[name]
         rng = np.random.default_rng(17)
         for fill in (0, 127, 128, 255):
-            raw = random_blocks(dtype, N_OUT * N_IN, rng).reshape(-1, dtype.block_nbytes)
-            halves = [index for at in HALF_FIELDS[name] for index in (at, at + 1)]
+            raw = random_weight(dtype, fill).reshape(-1, dtype.block_nbytes)
+            halves = [index for at in BLOCK_SCALES[name] for index in (at, at + 1)]
             quants = np.setdiff1d(np.arange(dtype.block_nbytes), halves)
             raw[:, quants] = fill
             inputs = np.where(rng.random((N_VOCAB, N_IN)) < 0.5, -1, 1).astype(np.float32)

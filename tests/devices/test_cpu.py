@@ -1,0 +1,209 @@
+"""The CPU device against the reference, op by op, and its promise: a row's bits depend on nothing but its sequence."""
+
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+import numpy as np
+import pytest
+from devices.differential import assert_same, compare, joined, limits_for, make_step
+from devices.random_model import RandomModel
+from numpy.typing import NDArray
+
+from hipfire.devices.base import CancelFlag, Executable, Limits, Step
+from hipfire.devices.cpu import CpuDevice
+from hipfire.devices.reference import ReferenceDevice
+from hipfire.dtypes import DTYPES
+from hipfire.errors import DeviceError, StepCancelled
+from hipfire.kernels.select import machine_variants
+from hipfire.program import ops
+
+TOKENS = [(7 * i * i + 3 * i + 11) % 131 for i in range(75)]
+
+SHAPES = [
+    RandomModel(),
+    RandomModel(n_heads=6, n_kv_heads=1, head_dim=24, n_embd=40, n_ff=52, tied=False, biases=True),
+    RandomModel(n_heads=3, n_kv_heads=3, head_dim=64, n_rot=32, interleaved=False, n_vocab=257),
+    RandomModel(n_heads=8, n_kv_heads=2, head_dim=8, n_rot=4, n_ff=33, biases=True),
+    RandomModel(architecture="gemma3", n_layers=7, n_kv_heads=1, head_dim=32, window=9, interleaved=False),
+]
+
+
+@pytest.fixture(params=machine_variants())
+def device(request: pytest.FixtureRequest) -> CpuDevice:
+    return CpuDevice.open(2, variant=request.param)
+
+
+def rounding_of(relative: float) -> Callable[[ops.Op], float]:
+    """What each op may be off when inner products are off by `relative` of their rms."""
+
+    def tolerance(op: ops.Op) -> float:
+        if isinstance(op, ops.Embed | ops.RopeAngles):
+            return 2e-5
+        # The largest products of a gate and its input are many times the rms, and so is their error.
+        return 5 * relative if isinstance(op, ops.Gated) else relative
+
+    return tolerance
+
+
+def prompt_in_two_slots() -> list[Step]:
+    """A prompt in two chunks, then one token beside the first chunk of another sequence."""
+    first = make_step(TOKENS[:50]), make_step(TOKENS[50:70], start=50, outputs=[19])
+    return [*first, joined(make_step(TOKENS[70:71], start=70), make_step(TOKENS[10:33], slot=1))]
+
+
+@pytest.mark.parametrize("model", SHAPES, ids=range(len(SHAPES)))
+def test_every_op_is_the_references_in_float32(device: CpuDevice, model: RandomModel) -> None:
+    program, tensors = model.build()
+    found = compare(
+        program,
+        tensors,
+        prompt_in_two_slots(),
+        actual=device,
+        expected=ReferenceDevice.open(None),
+        tolerance=lambda op: 2e-5,
+        kv_cache="f32",
+    )
+    assert_same(found)
+
+
+def test_a_half_precision_state_costs_its_rounding(device: CpuDevice) -> None:
+    program, tensors = RandomModel(head_dim=64).build()
+    # Keys and values of 11 bits.
+    found = compare(
+        program,
+        tensors,
+        prompt_in_two_slots(),
+        actual=device,
+        expected=ReferenceDevice.open(None),
+        tolerance=rounding_of(3e-3),
+        kv_cache="f16",
+    )
+    assert_same(found)
+
+
+@pytest.mark.parametrize("dtype", [name for name, dtype in DTYPES.items() if dtype.is_quantised])
+def test_every_op_is_the_references_but_for_quantised_activations(device: CpuDevice, dtype: str) -> None:
+    program, tensors = RandomModel(dtype=dtype, n_embd=256, n_ff=512, head_dim=64, n_layers=1).build()
+    # Activations of 8 bits by blocks of 32: a rounding error of at most max / 254, here three products deep.
+    found = compare(
+        program,
+        tensors,
+        prompt_in_two_slots(),
+        actual=device,
+        expected=ReferenceDevice.open(None),
+        tolerance=rounding_of(0.1),
+        kv_cache="f32",
+    )
+    assert_same(found)
+
+
+def run_chunks(device: CpuDevice, model: RandomModel, kv_cache: str, size: int) -> NDArray[np.float32]:
+    """Logits of every row of a prompt that goes in by chunks of this size."""
+    program, tensors = model.build()
+    limits = Limits(max_tokens=len(TOKENS), max_outputs=len(TOKENS), n_slots=1, max_seq=80, kv_cache=kv_cache)
+    executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
+    try:
+        steps = [make_step(TOKENS[at : at + size], start=at) for at in range(0, len(TOKENS), size)]
+        return np.concatenate([executable.run(step, CancelFlag()).copy() for step in steps])
+    finally:
+        executable.close()
+
+
+@pytest.mark.parametrize("kv_cache", ["f16", "f32"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_chunks_and_threads_do_not_change_a_bit(dtype: str, kv_cache: str) -> None:
+    model = RandomModel(dtype=dtype, n_embd=256, n_ff=512, head_dim=64, n_layers=1)
+    for variant in machine_variants():
+        whole = run_chunks(CpuDevice.open(2, variant=variant), model, kv_cache, len(TOKENS))
+        for size in (1, 7, 64):
+            found = run_chunks(CpuDevice.open(2, variant=variant), model, kv_cache, size)
+            np.testing.assert_array_equal(found.view(np.uint32), whole.view(np.uint32))
+        for n_threads in (1, 3):
+            found = run_chunks(CpuDevice.open(n_threads, variant=variant), model, kv_cache, 64)
+            np.testing.assert_array_equal(found.view(np.uint32), whole.view(np.uint32))
+
+
+@pytest.mark.parametrize("model", SHAPES, ids=range(len(SHAPES)))
+def test_odd_shapes_and_windows_keep_their_bits(device: CpuDevice, model: RandomModel) -> None:
+    whole = run_chunks(device, model, "f16", len(TOKENS))
+    for size in (1, 7, 64):
+        np.testing.assert_array_equal(run_chunks(device, model, "f16", size).view(np.uint32), whole.view(np.uint32))
+
+
+def test_what_shares_the_step_does_not_change_a_bit(device: CpuDevice) -> None:
+    program, tensors = RandomModel(dtype="q4_1", head_dim=32).build()
+    alone = [make_step(TOKENS[:40], slot=0), make_step(TOKENS[40:41], start=40, slot=0)]
+    other = [make_step(TOKENS[30:63], slot=1), make_step(TOKENS[63:70], start=33, slot=1)]
+    together = [joined(other[0], alone[0]), joined(alone[1], other[1])]
+    limits = limits_for([*together])
+    apart = device.load(program, tensors, limits, on_progress=lambda fraction: None)
+    batched = device.load(program, tensors, limits, on_progress=lambda fraction: None)
+    for step in other:
+        apart.run(step, CancelFlag())
+    expected = [apart.run(step, CancelFlag()).copy() for step in alone]
+    first = batched.run(together[0], CancelFlag())[33:].copy()
+    second = batched.run(together[1], CancelFlag())[:1].copy()
+    np.testing.assert_array_equal(first.view(np.uint32), expected[0].view(np.uint32))
+    np.testing.assert_array_equal(second.view(np.uint32), expected[1].view(np.uint32))
+
+
+def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
+    program, tensors = RandomModel(head_dim=32).build()
+    limits = limits_for([make_step(TOKENS)])
+    executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
+    clean = executable.run(make_step(TOKENS[:9]), CancelFlag()).copy()
+    for state in executable._states.values():  # noqa: SLF001  (what a sequence with broken numbers leaves behind)
+        state[:] = 0xFF
+    again = executable.run(make_step(TOKENS[:9]), CancelFlag())
+    np.testing.assert_array_equal(again.view(np.uint32), clean.view(np.uint32))
+
+
+def run_until_cancelled(executable: Executable, step: Step, cancel: CancelFlag) -> NoReturn:
+    while True:
+        executable.run(step, cancel)
+
+
+def test_cancelling_stops_a_step(device: CpuDevice) -> None:
+    program, tensors = RandomModel(n_layers=40, n_embd=256, n_ff=512).build()
+    step = make_step(TOKENS)
+    executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
+    expected = executable.run(step, CancelFlag()).copy()
+    before = CancelFlag()
+    before.set()
+    with pytest.raises(StepCancelled):
+        executable.run(step, before)
+    during = CancelFlag()
+    # Wherever it hits, the executable goes on working.
+    timer = threading.Timer(0.001, during.set)
+    timer.start()
+    with pytest.raises(StepCancelled):
+        run_until_cancelled(executable, step, during)
+    timer.join()
+    np.testing.assert_array_equal(executable.run(step, CancelFlag()), expected)
+
+
+def test_a_step_beyond_the_limits_is_refused(device: CpuDevice) -> None:
+    program, tensors = RandomModel().build()
+    executable = device.load(program, tensors, limits_for([make_step(TOKENS)]), on_progress=lambda fraction: None)
+    for step in (
+        make_step([*TOKENS, 1]),
+        make_step([131]),
+        make_step([-1]),
+        make_step([1], start=len(TOKENS)),
+        make_step([1], slot=1),
+        make_step([1], outputs=[1]),
+    ):
+        with pytest.raises(ValueError, match="step"):
+            executable.run(step, CancelFlag())
+
+
+def test_what_the_device_lacks_is_an_error() -> None:
+    program, tensors = RandomModel().build()
+    limits = Limits(max_tokens=1, max_outputs=1, n_slots=1, max_seq=32, kv_cache="q8")
+    with pytest.raises(DeviceError, match="q8"):
+        CpuDevice.open(1).load(program, tensors, limits, on_progress=lambda fraction: None)
+    with pytest.raises(DeviceError, match="0 threads"):
+        CpuDevice.open(0)
+    with pytest.raises(DeviceError, match="avx512"):
+        CpuDevice.open(1, variant="x86_64_avx512")
