@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step
-from hipfire.devices.cpu_lowering import Addresses, lower, plan_buffers
+from hipfire.devices.cpu_lowering import ALIGNMENT, Addresses, lower, plan_buffers
 from hipfire.devices.host_memory import available_nbytes
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
@@ -161,9 +161,9 @@ class CpuExecutable:
     def _load(self, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
         self._n_rows = _counting_rows(self._limits)
         self._plan = plan_buffers(self._program, self._n_rows, self._library.q8_row_nbytes, keep=self._keep_buffers)
-        self._arena = np.zeros(self._plan.nbytes, np.uint8)
+        self._arena = _zeros(self._plan.nbytes)
         self._states = {
-            state.name: np.zeros(_state_nbytes(self._library, state, self._limits, self.kv_cache), np.uint8)
+            state.name: _zeros(_state_nbytes(self._library, state, self._limits, self.kv_cache))
             for state in self._program.states
         }
         self._vectors: dict[str, NDArray[np.float32]] = {}
@@ -192,20 +192,26 @@ class CpuExecutable:
             for operand in op.operands():
                 if isinstance(operand, Constant):
                     self._vectors[operand.name] = np.ascontiguousarray(operand.value, np.float32)
+        # One piece of memory for all matrices: the system backs it with huge pages, which saves address look-ups.
+        sizes = [
+            _aligned(_packed_nbytes(self._library, weight)) for weight in self._program.weights if _is_matrix(weight)
+        ]
+        free = _zeros(sum(sizes))
         for weight in self._program.weights:
             raw = tensors[weight.name]
-            if len(weight.shape) == 1:
-                self._vectors[weight.name] = dequantize(raw, weight.dtype, weight.shape)
+            if _is_matrix(weight):
+                nbytes = _packed_nbytes(self._library, weight)
+                self._pack(weight, raw, free[:nbytes])
+                free = free[_aligned(nbytes) :]
             else:
-                self._packed[weight.name] = self._pack(weight, raw)
+                self._vectors[weight.name] = dequantize(raw, weight.dtype, weight.shape)
             done += raw.nbytes
             on_progress(done / total)
 
-    def _pack(self, weight: Weight, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _pack(self, weight: Weight, raw: NDArray[np.uint8], packed: NDArray[np.uint8]) -> None:
         number = self._library.formats[weight.dtype.name]
-        packed = np.empty(_packed_nbytes(self._library, weight), np.uint8)
         self._library.pack(self._pool, number, raw.ctypes.data, packed.ctypes.data, *weight.shape)
-        return packed
+        self._packed[weight.name] = packed
 
     def _check_step(self, step: Step, n_tokens: int, n_outputs: int) -> None:
         """The kernels trust their inputs: refuse here what would make them read or write elsewhere."""
@@ -230,6 +236,21 @@ class CpuExecutable:
         nbytes = self._n_rows(buffer) * buffer.width * 4
         flat = self._arena[region.offset : region.offset + nbytes].view(np.float32)
         return flat.reshape(-1, buffer.width)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _zeros(nbytes: int) -> NDArray[np.uint8]:
+    """Zeroed memory that begins at a cache line."""
+    memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + nbytes]
+
+
+def _is_matrix(weight: Weight) -> bool:
+    return len(weight.shape) > 1
 
 
 def _choose_kv_cache(limits: Limits) -> str:
@@ -272,6 +293,6 @@ def _state_nbytes(library: Library, state: KvState, limits: Limits, kv_cache: st
 
 def _packed_nbytes(library: Library, weight: Weight) -> int:
     """Bytes of a weight in the kernels' layout; vectors are float32."""
-    if len(weight.shape) == 1:
+    if not _is_matrix(weight):
         return 4 * weight.n_elements
     return int(library.packed_nbytes(library.formats[weight.dtype.name], *weight.shape))
