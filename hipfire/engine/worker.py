@@ -29,12 +29,12 @@ log = logging.getLogger("hipfire.engine")
 
 HEARTBEAT_S = 1.0
 
-_GRACE_S = 0.05
-"""How long the end waits for the threads: enough to leave a step, not to finish a load."""
-
 
 class Worker:
-    """An engine between two binary streams. `run` returns when stdin ends (0) or something is broken (1)."""
+    """An engine between two binary streams. `run` returns when stdin ends (0) or something is broken (1).
+
+    Before it does, it waits `grace_s` for its threads to end as well. A process that ends with it needs none of that.
+    """
 
     def __init__(
         self,
@@ -44,11 +44,13 @@ class Worker:
         loader: Loader,
         clock: Callable[[], float] = time.monotonic,
         heartbeat_s: float = HEARTBEAT_S,
+        grace_s: float = 0.0,
     ) -> None:
         self._stdin = stdin
         self._stdout = stdout
         self._clock = clock
         self._heartbeat_s = heartbeat_s
+        self._grace_s = grace_s
         self._inbox = Inbox()
         # Without a bound: a server that reads slowly must not hold up the engine, and an answer's length is bounded.
         self._outbox: queue.SimpleQueue[FromEngine | None] = queue.SimpleQueue()
@@ -60,7 +62,7 @@ class Worker:
         self._outbox.put(Hello(pid=os.getpid(), version=__version__))
         # Daemon threads: a read, a write or a load cannot be called off.
         threads = [
-            threading.Thread(target=body, name=body.__name__.strip("_"), daemon=True)
+            threading.Thread(target=self._run_thread, args=(body,), name=body.__name__.strip("_"), daemon=True)
             for body in (self._read, self._write, self._run_engine)
         ]
         for thread in threads:
@@ -68,19 +70,25 @@ class Worker:
         self._ended.wait()
         self._inbox.close()
         self._outbox.put(None)
-        deadline = time.monotonic() + _GRACE_S
+        deadline = time.monotonic() + self._grace_s
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
         return self._status
 
-    def _end(self, status: int) -> None:
-        """End with this status; the first call counts."""
-        if not self._ended.is_set():
-            self._status = status
-            self._ended.set()
-
-    def _read(self) -> None:
+    def _run_thread(self, body: Callable[[], int]) -> None:
+        """Run a thread's body. Its end is the worker's, with the status that it returns; the first one counts."""
         status = 1
+        try:
+            status = body()
+        except Exception:
+            # The last chance to say anything of a bug: the process ends without waiting for the interpreter.
+            log.exception("the engine has a fault and ends")
+        finally:
+            if not self._ended.is_set():
+                self._status = status
+                self._ended.set()
+
+    def _read(self) -> int:
         try:
             for line in self._stdin:
                 if not line.endswith(b"\n"):
@@ -90,30 +98,22 @@ class Worker:
                 if not isinstance(message, _TO_ENGINE):
                     raise WireError(f"a {type(message).__name__} is not for the engine")
                 self._inbox.put(message)
-            status = 0
         except WireError as error:
             # What it asked for is unknown, so it cannot be answered: only the end is an answer.
             log.error("%s", error)
-        finally:
-            self._end(status)
+            return 1
+        return 0
 
-    def _run_engine(self) -> None:
-        try:
-            self._engine.run()
-        finally:
-            # Returns only after the end. An exception that nothing expected comes through here: the process goes.
-            self._end(1)
+    def _run_engine(self) -> int:
+        self._engine.run()
+        return 0
 
-    def _write(self) -> None:
-        status = 1
+    def _write(self) -> int:
         try:
             self._write_until_end()
-            status = 0
         except OSError as error:
             log.error("nobody reads what the engine says: %s", error)
-            status = 0
-        finally:
-            self._end(status)
+        return 0
 
     def _write_until_end(self) -> None:
         """Write what there is to say, and a heartbeat when it is due, until None is to be said."""
@@ -142,9 +142,9 @@ _TO_ENGINE = get_args(ToEngine)
 
 
 class _OneLine(logging.Formatter):
-    """`LEVEL message`, whatever the message holds."""
+    """`LEVEL message`, one line whatever the message holds; a bug's traceback follows on lines of its own."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return f"{record.levelname} {record.getMessage()}".replace("\n", "\\n")
 
 

@@ -64,6 +64,7 @@ class Peer:
             stdout=self._streams[1],
             loader=scripted_loader(device, context_length=1000),
             heartbeat_s=heartbeat_s,
+            grace_s=0.05,
         )
         self._thread = threading.Thread(target=lambda: self._status.append(worker.run()))
         self._thread.start()
@@ -172,7 +173,7 @@ def test_the_end_of_stdin_breaks_off_a_step(peer, device):
     assert gate.entered.wait(PATIENCE_S)
     peer.close_stdin()
     assert peer.status() == 0
-    assert device.loaded[0].is_closed
+    assert not gate.opened.is_set()
 
 
 def test_the_end_of_stdin_does_not_wait_for_a_load(peer, device, monkeypatch):
@@ -225,8 +226,7 @@ def test_a_reader_that_does_not_read_holds_nothing_up(peer, device):
     assert len(peer.receive_until(Finished)) == 401
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_error_that_nothing_expected_ends_it(peer, device):
+def test_a_bug_ends_it_and_is_in_the_log(peer, device, caplog):
     peer.load()
 
     def fail(step, cancel):
@@ -235,6 +235,7 @@ def test_an_error_that_nothing_expected_ends_it(peer, device):
     device.hook = fail
     peer.send(request("a", 1))
     assert peer.status() == 1
+    assert "a bug" in caplog.text
 
 
 def test_an_expected_error_does_not(peer):
