@@ -3,7 +3,6 @@
 What a test wants to happen (a slow prefill, a failure, a death, a hang) is a field of the script.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -24,8 +23,8 @@ from hipfire.wire.messages import (
     Loaded,
     LoadFailed,
     LoadProgress,
-    Token,
     ToEngine,
+    Token,
     Unload,
     Unloaded,
 )
@@ -90,6 +89,7 @@ class ScriptedProcess:
         self.stdin, self._from_server = memory_stream_one_way_pair()
         self._to_server, self.stdout = memory_stream_one_way_pair()
         self._engine = engine
+        self._write_lock = trio.Lock()
         self._ended = trio.Event()
         self._scope = trio.CancelScope()
         self._cancels: dict[str, trio.Event] = {}
@@ -102,24 +102,33 @@ class ScriptedProcess:
         return 0
 
     async def run(self) -> None:
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                await self.say(Hello(pid=self.pid, version="scripted"))
-                nursery.start_soon(self._beat)
-                rest = b""
-                while chunk := await self._from_server.receive_some():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        self._hear(decode(line), nursery)
-                nursery.cancel_scope.cancel()
-        self._to_server.close()
-        self._ended.set()
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    await self.say(Hello(pid=self.pid, version="scripted"))
+                    nursery.start_soon(self._beat)
+                    await self._listen(nursery)
+                    nursery.cancel_scope.cancel()
+        finally:
+            self._to_server.close()
+            self._ended.set()
+
+    async def _listen(self, nursery: trio.Nursery) -> None:
+        rest = b""
+        while chunk := await self._from_server.receive_some():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._hear(decode(line), nursery)
 
     async def say(self, *messages: FromEngine) -> None:
-        await self._to_server.send_all(b"".join(map(encode, messages)))
+        await self._write(b"".join(map(encode, messages)))
 
     async def babble(self) -> None:
-        await self._to_server.send_all(b"this is no message\n")
+        await self._write(b"this is no message\n")
+
+    async def _write(self, data: bytes) -> None:
+        async with self._write_lock:
+            await self._to_server.send_all(data)
 
     async def _beat(self) -> None:
         while True:

@@ -28,14 +28,16 @@ from hipfire.server.problems import malformed_body
 _RECEIVE_NBYTES = 1 << 16
 # Chunks that may be read ahead of what the protocol has dealt with.
 _MAX_READ_AHEAD = 16
-# A client that still sends when its answer is complete, such as one refused for its size, would lose the answer to a
-# reset if the socket were closed at once. So it is read from until it closes or is silent for this long.
-_LINGER_S = 1.0
 _MAX_LINGER_S = 30.0
 
 
 class Connection(TCPServer):
-    """A plain TCP connection. `stall_timeout_s`: how long the client may leave what is sent to it unread."""
+    """A plain TCP connection.
+
+    `stall_timeout_s`: how long the client may leave what is sent to it unread. `linger_s`: a client that still sends
+    when its answer is complete, such as one refused for its size, would lose the answer to a reset if the socket were
+    closed at once; so it is read from until it closes or is silent for this long.
+    """
 
     def __init__(
         self,
@@ -45,11 +47,13 @@ class Connection(TCPServer):
         stream: trio.SocketStream,
         *,
         stall_timeout_s: float,
+        linger_s: float,
     ) -> None:
         # Declared for TLS only, and made for both.
         super().__init__(app, config, context, ConnectionState({}), cast(Any, stream))
         self._socket = stream.socket
         self._stall_timeout_s = stall_timeout_s
+        self._linger_s = linger_s
         self._eof = trio.Event()
         self._linger: trio.CancelScope | None = None
 
@@ -91,16 +95,22 @@ class Connection(TCPServer):
         # timer that was not started again, would spoil the connection for the requests after it.
         with trio.CancelScope(shield=True):
             if isinstance(event, RawData):
-                await self._send(event.data)
+                is_sent = await self._send(event.data)
             else:
+                is_sent = True
                 await super().protocol_send(event)
+        if not is_sent:
+            # An answer that waits for nothing else would never hear that there is nobody to send it to.
+            await trio.lowlevel.checkpoint()
 
-    async def _send(self, data: bytes) -> None:
-        with trio.move_on_after(self._stall_timeout_s) as patience, suppress(*_GONE):
+    async def _send(self, data: bytes) -> bool:
+        """Whether the data went out."""
+        with trio.move_on_after(self._stall_timeout_s), suppress(*_GONE):
             async with self.send_lock:
                 await self.stream.send_all(data)
-        if patience.cancelled_caught:
-            self.abort()
+            return True
+        self.abort()
+        return False
 
     async def _read_data(self) -> None:
         """Pass on what comes, until nothing more does."""
@@ -122,7 +132,7 @@ class Connection(TCPServer):
         with suppress(*_GONE):
             while data := await self.stream.receive_some(_RECEIVE_NBYTES):
                 if self._linger is not None:
-                    self._linger.deadline = trio.current_time() + _LINGER_S
+                    self._linger.deadline = trio.current_time() + self._linger_s
                     continue
                 with trio.move_on_after(self._stall_timeout_s) as patience:
                     await ahead.send(bytes(data))
@@ -136,7 +146,7 @@ class Connection(TCPServer):
             return
         with (
             trio.move_on_after(_MAX_LINGER_S, shield=True),
-            trio.move_on_after(_LINGER_S) as self._linger,
+            trio.move_on_after(self._linger_s) as self._linger,
             suppress(*_GONE),
         ):
             async with self.send_lock:

@@ -19,21 +19,22 @@ from hipfire.server.connection import Connection
 log = logging.getLogger("hipfire.server")
 
 _BACKLOG = 1024
-# For the last frames, when answers are cut off at the end of draining.
-_CUT_OFF_GRACE_S = 1.0
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
     """`head_timeout_s`: in which a request's head must arrive, from the connection's start or the last answer.
 
-    `stall_timeout_s`: how long a client may leave what is sent to it unread; 0 is for ever.
+    `stall_timeout_s`: how long a client may leave what is sent to it unread; 0 is for ever. `linger_s`: how long a
+    client that is silent may take to close after an answer. `cut_off_grace_s`: for the last frames of what is cut off.
     """
 
     stall_timeout_s: float
     drain_timeout_s: float
     max_connections: int = 512
     head_timeout_s: float = 30.0
+    linger_s: float = 1.0
+    cut_off_grace_s: float = 1.0
 
 
 async def serve_sockets(
@@ -92,6 +93,7 @@ class _Server:
             self._context,
             stream,
             stall_timeout_s=self._limits.stall_timeout_s or math.inf,
+            linger_s=self._limits.linger_s,
         )
         self._open.add(connection)
         try:
@@ -106,7 +108,7 @@ class _Server:
     async def _end(self, connections: trio.CancelScope, cut_off: Callable[[], None]) -> None:
         await trio.sleep(self._limits.drain_timeout_s)
         cut_off()
-        await trio.sleep(_CUT_OFF_GRACE_S)
+        await trio.sleep(self._limits.cut_off_grace_s)
         connections.cancel()
         for connection in self._open:
             # Sending is shielded from cancellation, but not from this.

@@ -10,7 +10,7 @@ from typing import Self
 
 import trio
 
-from hipfire.errors import HipfireError, ServerBusy
+from hipfire.errors import EngineUnavailable, ServerBusy
 
 _MAX_RETRY_AFTER_S = 60
 # Weight of the newest request in the mean duration.
@@ -27,7 +27,7 @@ class Admission:
         self._waiting: OrderedDict[Place, None] = OrderedDict()
         self._running: set[Place] = set()
         self._mean_s = 1.0
-        self._closed: HipfireError | None = None
+        self._is_closed = False
 
     @property
     def n_waiting(self) -> int:
@@ -38,9 +38,12 @@ class Admission:
         return len(self._running)
 
     def enter(self) -> "Place":
-        """Take the last place in the queue, to be used as a context manager. Raises ServerBusy when it is full."""
-        if self._closed is not None:
-            raise self._closed
+        """Take the last place in the queue, to be used as a context manager.
+
+        Raises ServerBusy when it is full, EngineUnavailable when it is closed.
+        """
+        if self._is_closed:
+            raise _closed()
         place = Place(self, timeout_s=self._queue_timeout_s)
         if len(self._running) < self._max_concurrent:
             self._grant(place)
@@ -55,12 +58,12 @@ class Admission:
         n_rounds = (len(self._waiting) + 1) / self._max_concurrent
         return min(_MAX_RETRY_AFTER_S, max(1, math.ceil(n_rounds * self._mean_s)))
 
-    def close(self, error: HipfireError) -> None:
-        """Turn everybody away who has no turn yet, with this error."""
-        self._closed = error
+    def close(self) -> None:
+        """Turn everybody away who has no turn yet, with EngineUnavailable."""
+        self._is_closed = True
         while self._waiting:
             place, _ = self._waiting.popitem()
-            place.refusal = error
+            place.is_refused = True
             place.granted.set()
 
     def _grant(self, place: "Place") -> None:
@@ -88,14 +91,14 @@ class Place:
         self._timeout_s = timeout_s
         self.granted = trio.Event()
         self.granted_at = math.nan
-        self.refusal: HipfireError | None = None
+        self.is_refused = False
 
     async def turn(self) -> None:
-        """Wait until this request may run. Raises ServerBusy after the timeout, or the error the queue closed with."""
+        """Wait until this request may run. Raises ServerBusy after the timeout, EngineUnavailable at shutdown."""
         with trio.move_on_after(self._timeout_s):
             await self.granted.wait()
-        if self.refusal is not None:
-            raise self.refusal
+        if self.is_refused:
+            raise _closed()
         if not self.granted.is_set():
             raise ServerBusy(f"waited {self._timeout_s:g} s for a turn", retry_after_s=self._admission.retry_after_s())
 
@@ -106,3 +109,7 @@ class Place:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._admission.leave(self)
+
+
+def _closed() -> EngineUnavailable:
+    return EngineUnavailable("the server is shutting down")

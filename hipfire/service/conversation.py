@@ -5,6 +5,7 @@ Knows no tokens beyond the list of them.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import attrs
 
@@ -17,7 +18,7 @@ _BETWEEN = "\n\n"
 
 
 def encode_conversation(
-    text: ModelText, messages: Sequence[Message], *, system: str | None, arguments: Mapping[str, object]
+    text: ModelText, messages: Sequence[Message], *, system: str | None, arguments: Mapping[str, Any]
 ) -> list[int]:
     """The prompt's token ids. `system` goes first where the client sent no system message of its own.
 

@@ -58,6 +58,13 @@ _ERRORS: Mapping[str, type[HipfireError]] = MappingProxyType(
 )  # fmt: skip
 
 
+_HINT = "it is being restarted; try again"
+
+
+def _stopped() -> EngineUnavailable:
+    return EngineUnavailable("the engine stopped", hint=_HINT)
+
+
 def error_of(code: str, message: str) -> HipfireError:
     """The error that a code and message from the engine stand for."""
     return _ERRORS.get(code, HipfireError)(message)
@@ -104,14 +111,14 @@ class EngineSession:
         self._outbox, self._to_write = trio.open_memory_channel[ToEngine](math.inf)
         self._tickets: dict[str, Ticket] = {}
         self._reply: Reply | None = None
-        self._over: EngineUnavailable | None = None
+        self._is_over = False
 
     def generate(self, message: Generate) -> Ticket:
         """Have a generation started. Raises EngineUnavailable when the process is dead."""
         ticket = Ticket(message.id, post_cancel=lambda id_: self._post(Cancel(id=id_)))
         self._post(message)
-        if self._over is not None:
-            raise self._over
+        if self._is_over:
+            raise _stopped()
         self._tickets[ticket.id] = ticket
         return ticket
 
@@ -119,11 +126,11 @@ class EngineSession:
         """Post a message whose one answer goes to `reply`. Ask one thing at a time."""
         self._reply = reply
         self._post(message)
-        if self._over is not None:
-            reply.settle(self._over)
+        if self._is_over:
+            reply.settle(_stopped())
 
     def _post(self, message: ToEngine) -> None:
-        if self._over is None:
+        if not self._is_over:
             self._outbox.send_nowait(message)
 
     async def run(self) -> None:
@@ -137,9 +144,9 @@ class EngineSession:
                     log.error("engine %d was silent for too long; it is killed", self._process.pid)
                 nursery.cancel_scope.cancel()
         finally:
-            self._over = EngineUnavailable("the engine stopped", hint="it is being restarted; try again")
-            self._settle(self._over)
-            self.fail_generations(self._over)
+            self.is_ready, self._is_over = False, True
+            self._settle(_stopped())
+            self.fail_generations("the engine stopped", hint=_HINT)
             await self._stop_process()
 
     async def _write(self) -> None:
@@ -199,12 +206,12 @@ class EngineSession:
             self._reply.settle(outcome)
             self._reply = None
 
-    def fail_generations(self, error: EngineUnavailable) -> None:
-        """End all of them with this error; the engine, if it is there, is told to stop them."""
+    def fail_generations(self, message: str, *, hint: str | None = None) -> None:
+        """End all of them with EngineUnavailable; the engine, if it is there, is told to stop them."""
         while self._tickets:
             _, ticket = self._tickets.popitem()
             ticket.cancel()
-            ticket.end(error)
+            ticket.end(EngineUnavailable(message, hint=hint))
 
     async def _stop_process(self) -> None:
         """Close its stdin, at which it ends by itself; kill it when it does not."""
@@ -215,5 +222,6 @@ class EngineSession:
             log.debug("engine %d ended with status %d", self._process.pid, status)
             return
         self._process.kill()
-        with trio.CancelScope(shield=True):
+        # A process that the kernel does not let go of, waiting for a device, is left to it.
+        with trio.move_on_after(_EXIT_TIMEOUT_S, shield=True):
             await self._process.wait()

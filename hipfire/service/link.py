@@ -33,7 +33,7 @@ class EngineLink:
         self._on_death = on_death
         self._session: EngineSession | None = None
         self._was_up = False
-        self._gave_up: EngineUnavailable | None = None
+        self._gave_up = False
         # Replaced each time it is set: waiters then look again.
         self._changed = trio.Event()
 
@@ -48,7 +48,7 @@ class EngineLink:
 
     @property
     def gave_up(self) -> bool:
-        return self._gave_up is not None
+        return self._gave_up
 
     async def run(self) -> None:
         """Start the engine, and again when it dies. Ends, having given up, after three deaths within a minute."""
@@ -58,7 +58,7 @@ class EngineLink:
             deaths.append(trio.current_time())
             if len(deaths) == _MAX_DEATHS and deaths[-1] - deaths[0] <= _DEATHS_WITHIN_S:
                 log.error("the engine died %d times within a minute; giving up", _MAX_DEATHS)
-                self._gave_up = EngineUnavailable("the engine keeps dying and is not started again", hint="see the log")
+                self._gave_up = True
                 self._announce()
                 self._on_death()
                 return
@@ -91,8 +91,8 @@ class EngineLink:
     async def _up(self) -> EngineSession:
         """The session of the engine that is up, once it is. Raises EngineUnavailable when none will be."""
         while True:
-            if self._gave_up is not None:
-                raise self._gave_up
+            if self._gave_up:
+                raise _given_up()
             if self._session is not None and self._session.is_ready:
                 return self._session
             await self._changed.wait()
@@ -119,11 +119,17 @@ class EngineLink:
 
     def generate(self, message: Generate) -> Ticket:
         """Start a generation on the loaded model. Raises EngineUnavailable when the engine is not up."""
+        if self._gave_up:
+            raise _given_up()
         if self._session is None or not self._session.is_ready:
-            raise self._gave_up or EngineUnavailable("the engine is being restarted", hint="try again")
+            raise EngineUnavailable("the engine is being restarted", hint="try again")
         return self._session.generate(message)
 
-    def fail_all(self, error: EngineUnavailable) -> None:
-        """End every generation with this error; the engine is told to stop them."""
+    def fail_all(self, message: str) -> None:
+        """End every generation with EngineUnavailable; the engine is told to stop them."""
         if self._session is not None:
-            self._session.fail_generations(error)
+            self._session.fail_generations(message)
+
+
+def _given_up() -> EngineUnavailable:
+    return EngineUnavailable("the engine keeps dying and is not started again", hint="the log says why")

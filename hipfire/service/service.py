@@ -150,9 +150,8 @@ class Service:
 
     def stop_answering(self) -> None:
         """Fail every request that waits or runs, and those to come: the server is going down."""
-        error = EngineUnavailable("the server is shutting down")
-        self.admission.close(error)
-        self._link.fail_all(error)
+        self.admission.close()
+        self._link.fail_all("the server is shutting down")
 
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """Answer. Raises HipfireError's subclasses; may be left at any point, if it is closed then."""

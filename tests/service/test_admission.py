@@ -146,7 +146,7 @@ async def test_a_closed_queue_turns_everybody_away_who_has_no_turn() -> None:
         (first,) = await visitors(admission, nursery, 1)
         nursery.start_soon(enter)
         await wait_all_tasks_blocked()
-        admission.close(EngineUnavailable("closing"))
+        admission.close()
         nursery.start_soon(enter)
         await wait_all_tasks_blocked()
         assert len(refused) == 2
