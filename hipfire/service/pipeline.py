@@ -7,16 +7,15 @@ from collections import deque
 from collections.abc import Sequence
 
 from hipfire.service.events import ChosenToken, TextDelta, TokenLogprob
-from hipfire.text.detokenizer import Detokenizer
+from hipfire.text.detokenizer import Detokenizer, TokenBytes
 from hipfire.text.stop import StopMatcher
-from hipfire.text.tokenizer import Tokenizer
 from hipfire.wire.messages import Token
 
 
 class AnswerPipeline:
     """Feed it an answer's tokens, then close it. `stopped` becomes true when a stop string came up."""
 
-    def __init__(self, tokenizer: Tokenizer, *, stop: Sequence[str]) -> None:
+    def __init__(self, tokenizer: TokenBytes, *, stop: Sequence[str]) -> None:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer)
         self._stop_matcher = StopMatcher(stop)
