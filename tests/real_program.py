@@ -2,17 +2,23 @@
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import attrs
 
+import hipfire
+
 TINY = Path(__file__).parents[1] / "fixtures" / "tiny-llama" / "model.gguf"
 
 TIMEOUT_S = 60
+
+_ROOT = Path(hipfire.__file__).parents[1]
 
 
 @attrs.frozen(kw_only=True)
@@ -105,3 +111,37 @@ def read_until(process: "subprocess.Popen[str]", text: str) -> str:
         if text in line:
             return "".join(lines)
     raise AssertionError(f"it ended without saying {text!r}:\n" + "".join(lines))
+
+
+@contextmanager
+def program_in(home: Path) -> Iterator[Program]:
+    """The program with this home; what it started and still runs is killed in the end."""
+    # A test runner in the background of a script ignores SIGINT, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with ExitStack() as cleanup:
+        cleanup.callback(signal.signal, signal.SIGINT, before)
+        variables = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(_ROOT)}
+        yield Program(home=home, variables=variables, cleanup=cleanup)
+
+
+@attrs.frozen(kw_only=True)
+class Serve:
+    """A serve of the tiny model, which is loaded."""
+
+    program: Program
+    process: "subprocess.Popen[str]"
+    port: int
+
+    @property
+    def pidfile(self) -> Path:
+        return self.program.home / ".hipfire" / "serve.pid"
+
+
+@contextmanager
+def serve_in(home: Path, **variables: str) -> Iterator[Serve]:
+    """A serve with this home, loaded."""
+    with program_in(home) as program:
+        port = free_port()
+        process = program.start("serve", str(TINY), str(port), **variables)
+        read_until(process, "stop it")
+        yield Serve(program=program, process=process, port=port)

@@ -11,6 +11,9 @@ from importlib import resources
 import attrs
 import cattrs
 
+_AUTO = "auto"
+_STARTER = "smollm2:135m"
+
 
 @attrs.frozen(kw_only=True)
 class Part:
@@ -61,6 +64,11 @@ class Registry:
         tags = {known: card.tag for card in self.cards.values() for known in (card.tag, *card.aliases)}
         near = difflib.get_close_matches(name, tags, n=1)
         return tags[near[0]] if near else None
+
+
+def default_model(setting: str) -> str:
+    """The tag or path that `serve.default_model` stands for."""
+    return _STARTER if setting == _AUTO else setting
 
 
 def load_registry() -> Registry:

@@ -7,6 +7,7 @@ from typing import Any
 import trio
 
 from hipfire.catalog.store import Store
+from hipfire.cli.logs import log_nothing, log_to_stderr
 from hipfire.cli.question import OnText, Outcome, Question
 from hipfire.cli.report import sole_cause
 from hipfire.config.schema import Origin, Settings, Source, Sourced
@@ -26,7 +27,14 @@ def ask_engine(question: Question, on_text: OnText, *, settings: Settings, store
     Raises HipfireError's subclasses. KeyboardInterrupt ends the answer and the engine.
     """
     # As the default model it may be a path; requests may name none.
-    settings = settings.replaced({"serve.default_model": Sourced(question.model, _HERE)})
+    here = {"serve.default_model": Sourced(question.model, _HERE)}
+    if settings.sourced("log.level").source.explicit:
+        log_to_stderr(settings.log.level)
+    else:
+        # An answer is no server: nobody asked for a log, and what fails is raised.
+        log_nothing()
+        here["log.level"] = Sourced("error", _HERE)
+    settings = settings.replaced(here)
     try:
         return trio.run(_ask, question, on_text, settings, store)
     except BaseExceptionGroup as group:
@@ -34,8 +42,7 @@ def ask_engine(question: Question, on_text: OnText, *, settings: Settings, store
 
 
 async def _ask(question: Question, on_text: OnText, settings: Settings, store: Store) -> Outcome:
-    # Progress and good news are for a server's log.
-    spawn = partial(spawn_engine, log_level="warning")
+    spawn = partial(spawn_engine, log_level=settings.log.level)
     service = Service(settings=settings, catalog=store, spawn=spawn)
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)

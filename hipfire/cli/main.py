@@ -122,4 +122,7 @@ def _usage_line(error: click.UsageError) -> str:
     """The error in one line, with the way to the command's help."""
     where = error.ctx.command_path if error.ctx is not None else "hipfire"
     what = " ".join(error.format_message().split()).removesuffix(".")
-    return f"{what[:1].lower()}{what[1:]} (see {where} --help)"
+    if not what[:2].isupper():
+        # Ours begin in lower case, click's do not.
+        what = what[:1].lower() + what[1:]
+    return f"{what} (see {where} --help)"

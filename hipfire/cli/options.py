@@ -8,7 +8,7 @@ import click
 from hipfire.config.environment import Environment
 from hipfire.config.layers import resolve
 from hipfire.config.schema import SETTINGS, Settings
-from hipfire.config.values import BadValue, parse
+from hipfire.config.values import AUTO, BadValue, parse
 
 _FLAGS = "hipfire.flags"
 
@@ -40,7 +40,9 @@ def setting_option(key: str, *names: str, help_text: str | None = None) -> Calla
             give_flag(ctx, key, value, param.opts[-1])
 
     setting = SETTINGS[key]
-    default = "auto" if setting.default is None and setting.within is not None else setting.default
+    default = f"{setting.default:g}" if isinstance(setting.default, float) else setting.default
+    if default is None and setting.within is not None:
+        default = AUTO
     if setting.group == "generation":
         default = f"the model card's, or {default}"
     text = help_text or setting.doc

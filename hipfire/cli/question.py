@@ -1,6 +1,6 @@
 """What `run` asks, and what comes back, whoever answers it. Knows no HTTP and no engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -30,6 +30,12 @@ class Outcome:
     prompt_tokens: int
     completion_tokens: int
     timings: Mapping[str, float]
+
+
+def prompt_of(words: Sequence[str], piped: str) -> str:
+    """The words in a row, and below them what was piped in; empty if nothing but blanks is there."""
+    parts = (" ".join(words), piped.strip("\n"))
+    return "\n\n".join(part for part in parts if part.strip())
 
 
 def question_of(settings: Settings, *, model: str, prompt: str, seed: int | None) -> Question:

@@ -123,16 +123,19 @@ def _read_stream(url: str, reply: httpx.Response, on_text: OnText) -> Outcome:
 
 def _events(url: str, reply: httpx.Response) -> Iterator[dict[str, Any]]:
     """The stream's chunks. Raises ServeFailed for an error among them, or an end without the closing mark."""
+    is_whole = False
+    # Read to the very end: to the serve, a client that closes before it is one that left.
     for line in _lines(reply):
         if line == b"data: [DONE]":
-            return
-        if line.startswith(b"data: "):
+            is_whole = True
+        elif line.startswith(b"data: "):
             data = line.removeprefix(b"data: ")
             chunk = json.loads(data)
             if "error" in chunk:
                 raise _failure(url, data)
             yield chunk
-    raise ServeFailed(f"the serve at {url} ended its stream too early", hint="look at its log")
+    if not is_whole:
+        raise ServeFailed(f"the serve at {url} ended its stream too early", hint="look at its log")
 
 
 def _lines(reply: httpx.Response) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from hipfire.catalog.store import InstalledModel, Store
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.options import setting_option, settings_of
-from hipfire.cli.question import OnText, Outcome, question_of
+from hipfire.cli.question import OnText, Outcome, prompt_of, question_of
 from hipfire.cli.remote import ask_serve, find_serve
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Origin, Settings
@@ -56,7 +56,10 @@ def command(
     """
     environment: Environment = ctx.obj
     settings = settings_of(ctx)
-    text = _prompt_text(prompt, ctx)
+    piped = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode(errors="replace")
+    text = prompt_of(prompt, piped)
+    if not text:
+        raise click.UsageError("nothing is asked: give a prompt, or pipe one in", ctx)
     pieces: list[str] = []
     on_text = pieces.append if as_json or no_stream else _show
     outcome = _ask(environment, settings, model, text, seed, on_text, stream=not (as_json or no_stream))
@@ -66,17 +69,6 @@ def command(
         click.echo("".join(pieces))
     if outcome.finish_reason == "length" and sys.stderr.isatty():
         click.echo(f"(cut off after {outcome.completion_tokens} tokens; -n allows more)", err=True)
-
-
-def _prompt_text(words: Sequence[str], ctx: click.Context) -> str:
-    """The words, and below them what is piped in."""
-    parts = [" ".join(words)]
-    if not sys.stdin.isatty():
-        parts.append(sys.stdin.buffer.read().decode(errors="replace").strip("\n"))
-    text = "\n\n".join(part for part in parts if part)
-    if not text.strip():
-        raise click.UsageError("nothing is asked: give a prompt, or pipe one in", ctx)
-    return text
 
 
 def _ask(

@@ -4,23 +4,19 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from functools import partial
 
 import click
-import trio
 
-from hipfire.catalog.registry import load_registry
+from hipfire.catalog.registry import default_model, load_registry
 from hipfire.catalog.store import Store
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
+from hipfire.cli.logs import log_to_stderr
 from hipfire.cli.options import give_flag, setting_option, settings_of
-from hipfire.cli.report import sole_cause
-from hipfire.cli.serving import log_to_stderr, serve_until_stopped
 from hipfire.cli.where import Where, read_where
 from hipfire.config.environment import Environment
 from hipfire.errors import ModelNotFound
 from hipfire.lifecycle import bind, pidfile
-from hipfire.service.service import AUTO, AUTO_MODEL
 
 
 @click.command(
@@ -67,26 +63,16 @@ def command(ctx: click.Context, words: Sequence[str], no_prewarm: bool) -> None:
     # Until Trio handles it, SIGTERM ends us too the way that tidies up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with pidfile(environment.pidfile, host=host, port=port):
-        wanted = settings.serve.default_model
-        resolve_or_pull(AUTO_MODEL if wanted == AUTO else wanted, store, environment)
+        resolve_or_pull(default_model(settings.serve.default_model), store, environment)
 
         def exit_at_once() -> None:
             environment.pidfile.unlink(missing_ok=True)
             os._exit(1)
 
-        try:
-            trio.run(
-                partial(
-                    serve_until_stopped,
-                    settings=settings,
-                    store=store,
-                    sockets=sockets,
-                    prewarm=not no_prewarm,
-                    exit_at_once=exit_at_once,
-                )
-            )
-        except BaseExceptionGroup as group:
-            raise sole_cause(group) from None
+        # Here and not above: neither help nor a mistake should wait for Trio, NumPy and the server.
+        from hipfire.cli.serving import serve  # noqa: PLC0415
+
+        serve(settings=settings, store=store, sockets=sockets, prewarm=not no_prewarm, exit_at_once=exit_at_once)
 
 
 def _where(words: Sequence[str], store: Store, ctx: click.Context) -> Where:

@@ -6,13 +6,13 @@ Knows no HTTP: the server is handed the service and the sockets.
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
 
 from hipfire.catalog.store import Store
+from hipfire.cli.report import sole_cause
 from hipfire.cli.serve_screen import ServeScreen
 from hipfire.config.schema import Settings
 from hipfire.server.app import run_server
@@ -22,24 +22,7 @@ from hipfire.service.service import Service
 log = logging.getLogger("hipfire.cli")
 
 
-class _Stderr:
-    """Whatever sys.stderr is at the moment: while a bar is shown, lines go above it."""
-
-    def write(self, text: str) -> None:
-        sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
-
-
-def log_to_stderr(level: str) -> None:
-    """Have log lines of this level and above written to stderr, with the time."""
-    handler = logging.StreamHandler(_Stderr())
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-async def serve_until_stopped(
+def serve(
     *,
     settings: Settings,
     store: Store,
@@ -51,8 +34,23 @@ async def serve_until_stopped(
 
     Raises EngineUnavailable when the engine keeps dying.
     """
+    try:
+        trio.run(_serve, settings, store, sockets, prewarm, exit_at_once)
+    except BaseExceptionGroup as group:
+        raise sole_cause(group) from None
+
+
+async def _serve(
+    settings: Settings,
+    store: Store,
+    sockets: Sequence[socket.socket],
+    prewarm: bool,
+    exit_at_once: Callable[[], None],
+) -> None:
     screen = ServeScreen(settings.serve)
-    spawn = partial(spawn_engine, log_level=settings.log.level)
+    # What the engine has to say at the info level, the service says too.
+    level = settings.log.level
+    spawn = partial(spawn_engine, log_level="warning" if level == "info" else level)
     service = Service(settings=settings, catalog=store, spawn=spawn, on_loading=screen.show_loading)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -86,9 +84,8 @@ async def _heed_signals(
         async for _ in signals:
             if stop.is_set():
                 exit_at_once()
-            log.info(
-                "stopping; %d under way may take %g s, another signal ends them",
-                service.admission.n_running,
-                drain_timeout_s,
-            )
+            if n_running := service.admission.n_running:
+                log.info("stopping; %d under way may take %g s, a second signal ends them", n_running, drain_timeout_s)
+            else:
+                log.info("stopping")
             stop.set()

@@ -13,6 +13,7 @@ from typing import Protocol
 import attrs
 import trio
 
+from hipfire.catalog.registry import default_model
 from hipfire.catalog.store import InstalledModel, Listing
 from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable, HipfireError
@@ -34,9 +35,6 @@ from hipfire.service.ticket import Ticket
 from hipfire.wire.messages import Finished, Generate, Token
 
 log = logging.getLogger("hipfire.service")
-
-AUTO = "auto"
-AUTO_MODEL = "smollm2:135m"
 
 
 def _draw_seed() -> int:
@@ -135,8 +133,7 @@ class Service:
             return current
         allow_paths = self._settings.serve.allow_request_paths
         if name is None:
-            default = self._settings.serve.default_model
-            name, allow_paths = AUTO_MODEL if default == AUTO else default, True
+            name, allow_paths = default_model(self._settings.serve.default_model), True
         return await trio.to_thread.run_sync(partial(self._catalog.resolve, name, allow_paths=allow_paths))
 
     async def prewarm(self) -> None:

@@ -1,28 +1,38 @@
 """The real program in a state root of its own."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from real_program import TINY, Program
-
-import hipfire
-
-_ROOT = Path(hipfire.__file__).parents[1]
+from real_program import TINY, Program, Serve, program_in, serve_in
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
     """The program in an empty home."""
-    # A test runner in the background of a script ignores SIGINT, and children inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with ExitStack() as cleanup:
-        cleanup.callback(signal.signal, signal.SIGINT, before)
-        variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(_ROOT)}
-        yield Program(home=tmp_path, variables=variables, cleanup=cleanup)
+    with program_in(tmp_path) as program:
+        yield program
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """A serve of one's own, to be stopped or killed."""
+    with serve_in(tmp_path) as serve:
+        yield serve
+
+
+@pytest.fixture
+def slow_serve(tmp_path: Path) -> Iterator[Serve]:
+    """A serve whose answers take long enough for something to happen meanwhile."""
+    with serve_in(tmp_path, HIPFIRE_DEVICE="reference", HIPFIRE_MAX_TOKENS="480") as serve:
+        yield serve
+
+
+@pytest.fixture(scope="module")
+def shared_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """A serve that the tests of a file leave as they found it."""
+    with serve_in(tmp_path_factory.mktemp("shared")) as serve:
+        yield serve
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@ import json
 import os
 import signal
 import socket
-import subprocess
-from pathlib import Path
 
 import httpx
 import pytest
-from real_program import TIMEOUT_S, TINY, Program, free_port, read_until, wait_for_end
+from real_program import TIMEOUT_S, TINY, Program, Serve, free_port, read_until, wait_for_end
 
 pytestmark = pytest.mark.slow  # a whole server and its engine start
 
@@ -20,22 +18,8 @@ def port() -> int:
     return free_port()
 
 
-@pytest.fixture
-def serve(program: Program, port: int) -> "subprocess.Popen[str]":
-    """A serve of the tiny model, loaded."""
-    process = program.start("serve", str(TINY), str(port))
-    read_until(process, "stop it")
-    return process
-
-
-@pytest.fixture
-def client(serve: object, port: int) -> httpx.Client:
-    del serve
-    return httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_S, trust_env=False)
-
-
-def pidfile(program: Program) -> Path:
-    return program.home / ".hipfire" / "serve.pid"
+def client_of(serve: Serve) -> httpx.Client:
+    return httpx.Client(base_url=f"http://127.0.0.1:{serve.port}", timeout=TIMEOUT_S, trust_env=False)
 
 
 def chat(client: httpx.Client, **fields: object) -> httpx.Response:
@@ -43,78 +27,69 @@ def chat(client: httpx.Client, **fields: object) -> httpx.Response:
     return client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 8, **fields})
 
 
-def test_it_serves_what_it_was_told_to(program: Program, serve: "subprocess.Popen[str]", client: httpx.Client) -> None:
-    health = client.get("/health").json()
-    assert (health["status"], health["model"], health["pid"]) == ("ok", str(TINY), serve.pid)
-    reply = chat(client)
-    assert (reply.status_code, reply.json()["model"]) == (200, str(TINY))
-    assert json.loads(pidfile(program).read_text())["pid"] == serve.pid
+def test_it_serves_what_it_was_told_to(shared_serve: Serve) -> None:
+    with client_of(shared_serve) as client:
+        health = client.get("/health").json()
+        assert (health["status"], health["model"], health["pid"]) == ("ok", str(TINY), shared_serve.process.pid)
+        reply = chat(client)
+        assert (reply.status_code, reply.json()["model"]) == (200, str(TINY))
+    assert json.loads(shared_serve.pidfile.read_text())["pid"] == shared_serve.process.pid
+    assert "POST /v1/chat/completions 200" in read_until(shared_serve.process, "/v1/chat/completions")
 
 
-def test_each_request_is_one_log_line(serve: "subprocess.Popen[str]", client: httpx.Client) -> None:
-    chat(client)
-    assert "200" in read_until(serve, "/v1/chat/completions")
-
-
-def test_a_second_serve_of_the_port_fails_and_leaves_the_first_alone(
-    program: Program, serve: "subprocess.Popen[str]", client: httpx.Client, port: int
-) -> None:
-    before = pidfile(program).read_text()
-    done = program.run("serve", str(TINY), str(port))
+def test_a_second_serve_of_the_port_fails_and_leaves_the_first_alone(shared_serve: Serve) -> None:
+    before = shared_serve.pidfile.read_text()
+    done = shared_serve.program.run("serve", str(TINY), str(shared_serve.port))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"hipfire: 127.0.0.1 port {port} is in use (another serve? ")
-    assert pidfile(program).read_text() == before
-    assert client.get("/health").json()["pid"] == serve.pid
+    assert done.stderr.startswith(f"hipfire: 127.0.0.1 port {shared_serve.port} is in use (another serve? ")
+    assert shared_serve.pidfile.read_text() == before
+    with client_of(shared_serve) as client:
+        assert client.get("/health").json()["pid"] == shared_serve.process.pid
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly(stop: signal.Signals, program: Program, serve: "subprocess.Popen[str]") -> None:
-    serve.send_signal(stop)
-    assert serve.wait(timeout=TIMEOUT_S) == 0
-    assert program.processes() == []
-    assert not pidfile(program).exists()
+def test_a_signal_stops_it_cleanly(serve: Serve) -> None:
+    serve.process.send_signal(signal.SIGINT)
+    assert serve.process.wait(timeout=TIMEOUT_S) == 0
+    assert serve.program.processes() == []
+    assert not serve.pidfile.exists()
 
 
-def test_answers_under_way_are_finished_at_a_stop(
-    serve: "subprocess.Popen[str]", client: httpx.Client, port: int
-) -> None:
-    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 300, "stream": True}
-    with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+def test_answers_under_way_are_finished_at_a_stop(slow_serve: Serve) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
+    with client_of(slow_serve) as client, client.stream("POST", "/v1/chat/completions", json=body) as reply:
         lines = reply.iter_lines()
         next(lines)
-        serve.send_signal(signal.SIGTERM)
-        read_until(serve, "stopping")
+        slow_serve.process.send_signal(signal.SIGTERM)
+        assert "stopping; 1 under way" in read_until(slow_serve.process, "stopping")
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", slow_serve.port), timeout=5)
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
-    assert serve.wait(timeout=TIMEOUT_S) == 0
-    with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", port), timeout=5)
+    assert slow_serve.process.wait(timeout=TIMEOUT_S) == 0
 
 
-def test_a_second_signal_does_not_wait(program: Program, port: int) -> None:
-    serve = program.start("serve", str(TINY), str(port), HIPFIRE_DEVICE="reference", HIPFIRE_MAX_TOKENS="480")
-    read_until(serve, "stop it")
-    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
-        body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "stream": True})
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-        client.sendall((head + body).encode())
-        assert client.recv(1000).startswith(b"HTTP/1.1 200")
-        serve.send_signal(signal.SIGINT)
-        read_until(serve, "stopping")
-        serve.send_signal(signal.SIGINT)
-        assert serve.wait(timeout=TIMEOUT_S) in {0, 1}
-    assert not pidfile(program).exists()
-    wait_for_end(program.processes(), timeout_s=ENGINE_END_S)
+def test_a_second_signal_does_not_wait(slow_serve: Serve) -> None:
+    with client_of(slow_serve) as client:
+        body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            slow_serve.process.send_signal(signal.SIGINT)
+            read_until(slow_serve.process, "stopping")
+            slow_serve.process.send_signal(signal.SIGINT)
+            assert slow_serve.process.wait(timeout=TIMEOUT_S) == 1
+    assert not slow_serve.pidfile.exists()
+    wait_for_end(slow_serve.program.processes(), timeout_s=ENGINE_END_S)
 
 
-def test_a_killed_serve_leaves_no_engine(program: Program, serve: "subprocess.Popen[str]") -> None:
-    processes = program.processes()
+def test_a_killed_serve_leaves_no_engine(serve: Serve) -> None:
+    processes = serve.program.processes()
     assert len(processes) == 2
-    os.kill(serve.pid, signal.SIGKILL)
-    serve.wait()
+    os.kill(serve.process.pid, signal.SIGKILL)
+    serve.process.wait()
     wait_for_end(processes, timeout_s=ENGINE_END_S)
     # What it left behind names a process that is gone; the next serve writes its own.
-    assert pidfile(program).exists()
+    assert serve.pidfile.exists()
 
 
 def test_without_prewarming_the_first_request_loads(program: Program, port: int) -> None:
@@ -146,7 +121,7 @@ def test_what_cannot_be_served_is_one_line(
     done = program.run("serve", *args, HIPFIRE_PORT="" if "203" in args[0] else str(port))
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr == f"hipfire: {error}\n"
-    assert not pidfile(program).exists()
+    assert not (program.home / ".hipfire" / "serve.pid").exists()
 
 
 def test_a_bad_config_file_is_named_with_its_line(program: Program) -> None:
