@@ -5,7 +5,7 @@ Runs in one thread. What it is asked comes from an Inbox, what it has to say goe
   sequence that has the id goes on. Sequences beyond the model's slots wait their turn.
 - A Load or Unload fails what is running or waiting (`engine_unavailable`): whoever sent it decided so. A Load frees
   the old model before it reads the new one, so after a LoadFailed there is none.
-- A device that fails in a step fails the sequences of that step's model that had begun; those that wait get their turn.
+- A device that fails in a step fails every sequence that has a slot. Those that wait get their turn.
 - A Cancel for an unknown id is ignored: that sequence may just have ended.
 
 Knows no threads, streams or processes.
@@ -41,7 +41,6 @@ from hipfire.wire.messages import (
 log = logging.getLogger("hipfire.engine")
 
 _PROGRESS_STEP = 0.01
-"""Progress is told each time it has grown by this."""
 
 
 class Engine:
@@ -124,7 +123,7 @@ class Engine:
         self._close_model()
         started_at = self._clock()
         try:
-            self._model = model = self._loader.load(load, self._progress("weights"))
+            self._model = model = self._loader.load(load, self._progress())
         except (HipfireError, MemoryError) as raised:
             error = _typed(raised)
             log.error("cannot load %s: %s", load.path, error)
@@ -153,14 +152,15 @@ class Engine:
         )
         self._emit(loaded)
 
-    def _progress(self, stage: str) -> Callable[[float], None]:
+    def _progress(self) -> Callable[[float], None]:
+        """A function that passes a load's progress on, a percent at a time."""
         told = -1.0
 
         def tell(fraction: float) -> None:
             nonlocal told
             if fraction >= told + _PROGRESS_STEP:
                 told = fraction
-                self._emit(LoadProgress(stage=stage, fraction=fraction))
+                self._emit(LoadProgress(stage="weights", fraction=fraction))
 
         return tell
 

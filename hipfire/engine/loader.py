@@ -38,7 +38,6 @@ class OpenDevice(Protocol):
 class LoadedModel:
     """A model in place. `context_length` is the number of tokens that each of `n_slots` sequences may hold."""
 
-    path: str
     model: Model
     device: Device
     executable: Executable
@@ -64,18 +63,18 @@ class Loader:
         """Raises ModelFileError, ModelNotFound, DeviceError, OutOfMemory, InvalidRequest; then nothing is held."""
         if load.max_concurrent < 1 or (load.max_seq is not None and load.max_seq < 1):
             raise InvalidRequest(f"max_concurrent {load.max_concurrent} or max_seq {load.max_seq} is not 1 or more")
-        device = self.open_device(load.device, n_threads=load.n_threads)
         checkpoint = self.open_checkpoint(Path(load.path))
         loaded = None
         try:
-            loaded = self._place(load, checkpoint, device, on_progress)
+            loaded = self._place(load, checkpoint, on_progress)
         finally:
             if loaded is None:
                 checkpoint.close()
         return loaded
 
-    def _place(self, load: Load, checkpoint: Checkpoint, device: Device, on_progress: Progress) -> LoadedModel:
+    def _place(self, load: Load, checkpoint: Checkpoint, on_progress: Progress) -> LoadedModel:
         model = self.build_program(checkpoint)
+        device = self.open_device(load.device, n_threads=load.n_threads)
 
         def limits(context_length: int) -> Limits:
             return Limits(
@@ -96,7 +95,6 @@ class Loader:
         chosen = limits(context_length)
         tensors = {weight.name: checkpoint.tensors[weight.name].data for weight in model.program.weights}
         return LoadedModel(
-            path=load.path,
             model=model,
             device=device,
             executable=device.load(model.program, tensors, chosen, on_progress=on_progress),

@@ -1,7 +1,8 @@
 """Chooses the next token from a row of logits: bias, penalties, greedy or temperature, top-k, top-p, min-p.
 
 Pure functions. The n-th draw of an answer depends on (seed, n) alone, so a batch, a cache or a rerun changes nothing.
-Nothing here sorts the vocabulary: the k best come from a threshold that k column maxima guarantee.
+The vocabulary is not sorted: the k best come from a threshold that the maxima of k columns guarantee. Only a top-p that
+most of the vocabulary shares, without top-k, comes near to it.
 Knows no sequences and no device.
 """
 

@@ -34,6 +34,8 @@ class Sampling:
 
 @attrs.frozen(kw_only=True)
 class Load:
+    """Load a model in place of the one that is there: that one's generations fail with `engine_unavailable`."""
+
     path: str
     device: str = "auto"
     n_threads: int | None = None
@@ -45,11 +47,16 @@ class Load:
 
 @attrs.frozen(kw_only=True)
 class Unload:
-    pass
+    """Free the model, if there is one: its generations fail with `engine_unavailable`. Answered by Unloaded."""
 
 
 @attrs.frozen(kw_only=True)
 class Generate:
+    """Answer a prompt. Beyond `max_concurrent` of the Load they wait, first come first served.
+
+    `id` is in no other generation under way: with one that is, this Generate fails and the other goes on.
+    """
+
     id: str
     prompt: tuple[int, ...]
     max_tokens: int
@@ -60,6 +67,8 @@ class Generate:
 
 @attrs.frozen(kw_only=True)
 class Cancel:
+    """End a generation; for an id that is not under way (it may just have ended) there is no answer."""
+
     id: str
 
 
@@ -123,7 +132,10 @@ class Token:
 
 @attrs.frozen(kw_only=True)
 class Finished:
-    """`reason`: `stop` (a stop id came), or `length` (max_tokens, or the context is full)."""
+    """`reason`: `stop` (a stop id came), or `length` (max_tokens, or the context is full).
+
+    `n_generated` counts the Tokens that were sent. `prompt_ms` is up to the first token, without the wait for a slot.
+    """
 
     id: str
     reason: str

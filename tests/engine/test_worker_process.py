@@ -14,6 +14,8 @@ from engine_harness import request
 
 from hipfire.wire.framing import decode, encode
 from hipfire.wire.messages import (
+    Cancel,
+    Cancelled,
     Finished,
     FromEngine,
     Generate,
@@ -28,6 +30,8 @@ from hipfire.wire.messages import (
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-llama"
 COMMAND = [sys.executable, "-m", "hipfire.engine.worker"]
+
+SAMPLING = Sampling(temperature=0.9, seed=3, n_logprobs=3)
 
 PATIENCE_S = 20
 PROMPTLY_S = 2.0
@@ -56,8 +60,8 @@ class EngineProcess:
             received.append(decode(line))
         return received
 
-    def load(self, **options: object) -> Loaded:
-        self.send(Load(path=str(FIXTURE / "model.gguf"), device="reference", **options))
+    def load(self, *, device: str = "reference", **options: int) -> Loaded:
+        self.send(Load(path=str(FIXTURE / "model.gguf"), device=device, **options))
         loaded = self.receive_until(Loaded, LoadFailed)[-1]
         assert isinstance(loaded, Loaded)
         return loaded
@@ -114,15 +118,35 @@ def test_greedy_tokens_are_those_of_the_reference(engine):
     assert [token.token for token in engine.generate(asked)["a"]] == expected["generated"]
 
 
-def test_batched_answers_are_bit_for_bit_those_of_one_at_a_time(engine):
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_batched_answers_are_bit_for_bit_those_of_one_at_a_time(engine, device):
     """Log probabilities included: a row's bits do not depend on what shares its step."""
     ids = reference()["input_ids"]
-    sampling = Sampling(temperature=0.9, seed=3, n_logprobs=3)
-    asked = [request(f"r{n}", *ids[:n], max_tokens=12, sampling=sampling) for n in (1, 5, 24)]
-    engine.load(max_concurrent=1)
+    asked = [request(f"r{n}", *ids[:n], max_tokens=12, sampling=SAMPLING) for n in (1, 5, 24)]
+    engine.load(device=device, max_concurrent=1)
     alone = {one.id: engine.generate(one)[one.id] for one in asked}
-    engine.load(max_concurrent=3)
+    engine.load(device=device, max_concurrent=3)
     assert engine.generate(*asked) == alone
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_prompts_that_are_cancelled_at_any_moment_do_not_change_another_answer(engine, device):
+    asked = request("a", *reference()["input_ids"], max_tokens=40, sampling=SAMPLING)
+    engine.load(device=device, max_concurrent=2)
+    alone = engine.generate(asked)["a"]
+    engine.send(asked)
+    received = []
+    for i in range(10):
+        engine.send(request(f"b{i}", *range(3, 450), max_tokens=50))
+        # Its prompt has begun, or is about to: where in a step the Cancel arrives, nobody knows.
+        received += engine.receive_until(Token)
+        engine.send(Cancel(id=f"b{i}"))
+    ends = [message.id for message in received if isinstance(message, Cancelled | Finished)]
+    while len(ends) < 11:
+        received += engine.receive_until(Cancelled, Finished)
+        ends.append(received[-1].id)
+    assert [message for message in received if isinstance(message, Token) and message.id == "a"] == alone
+    assert sorted(ends) == ["a", *(f"b{i}" for i in range(10))]
 
 
 def test_a_file_that_is_none_is_an_answer_and_a_line_in_the_log(engine, tmp_path):
