@@ -5,8 +5,10 @@ from functools import partial
 from typing import Any
 
 import trio
+from rich.console import Console
 
 from hipfire.catalog.store import Store
+from hipfire.cli.load_bar import LoadBar
 from hipfire.cli.logs import log_nothing, log_to_stderr
 from hipfire.cli.question import OnText, Outcome, Question
 from hipfire.cli.report import sole_cause
@@ -43,18 +45,20 @@ def ask_engine(question: Question, on_text: OnText, *, settings: Settings, store
 
 async def _ask(question: Question, on_text: OnText, settings: Settings, store: Store) -> Outcome:
     spawn = partial(spawn_engine, log_level=settings.log.level)
-    service = Service(settings=settings, catalog=store, spawn=spawn)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(service.run)
-        outcome = await _answer(service, question, on_text)
-        nursery.cancel_scope.cancel()
+    with LoadBar(Console(stderr=True)) as bar:
+        service = Service(settings=settings, catalog=store, spawn=spawn, on_loading=bar.show)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(service.run)
+            outcome = await _answer(service, question, on_text, bar)
+            nursery.cancel_scope.cancel()
     return outcome
 
 
-async def _answer(service: Service, question: Question, on_text: OnText) -> Outcome:
+async def _answer(service: Service, question: Question, on_text: OnText, bar: LoadBar) -> Outcome:
     async with aclosing(service.chat(_job(question))) as events:
         async for event in events:
             if isinstance(event, TextDelta):
+                bar.close()
                 on_text(event.text)
             elif isinstance(event, Completed):
                 return _outcome(question, event)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
 from hipfire import __version__
 from hipfire.cli.address import url_of
+from hipfire.cli.load_bar import LoadBar
 from hipfire.config.schema import Serve
 from hipfire.service.residency import LoadedModel
 
@@ -19,7 +19,7 @@ class ServeScreen:
         # No highlighting and no markup: a path or an address is no place for colours.
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self._url = url_of(serve.host, serve.port)
-        self._bar: tuple[Progress, TaskID] | None = None
+        self._bar: LoadBar | None = None
 
     def show_listening(self) -> None:
         self._console.print(f"hipfire {__version__} listens on {self._url}", style="bold")
@@ -27,9 +27,8 @@ class ServeScreen:
     @contextmanager
     def load_bar(self) -> Iterator[None]:
         """A bar for the loads in the block."""
-        columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()
-        with Progress(*columns, console=self._console, transient=True) as progress:
-            self._bar = progress, progress.add_task("loading", total=1.0)
+        with LoadBar(self._console) as bar:
+            self._bar = bar
             try:
                 yield
             finally:
@@ -38,8 +37,7 @@ class ServeScreen:
     def show_loading(self, tag: str, fraction: float) -> None:
         """Note how far a load is; without a bar nothing is shown."""
         if self._bar is not None:
-            progress, task = self._bar
-            progress.update(task, description=f"loading {tag}", completed=fraction)
+            self._bar.show(tag, fraction)
 
     def show_ready(self, loaded: LoadedModel) -> None:
         """Say what is loaded, and how to try it."""

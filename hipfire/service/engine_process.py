@@ -3,9 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Protocol
 
 import trio
+
+import hipfire
 
 
 class EngineProcess(Protocol):
@@ -27,6 +30,8 @@ class EngineProcess(Protocol):
         ...
 
 
+_PACKAGE_PARENT = Path(hipfire.__file__).parents[1]
+
 Spawn = Callable[[], Awaitable[EngineProcess]]
 
 
@@ -37,6 +42,9 @@ async def spawn_engine(log_level: str = "info") -> EngineProcess:
     """
     return await trio.lowlevel.open_process(
         [sys.executable, "-m", "hipfire.engine.worker", log_level],
+        # With -m Python looks into the working directory first: in a checkout, or beside a numpy.py, that would be
+        # another engine than ours.
+        cwd=_PACKAGE_PARENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         # Ctrl-C in a terminal is for the server, which lets answers in flight finish: the engine must outlive it.
