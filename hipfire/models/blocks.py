@@ -37,6 +37,8 @@ def read_attention(reader: Reader, n_layers: int) -> tuple[AttentionSettings, ..
     value_dim = reader.count("attention.value_length", head_dim)
     if value_dim != head_dim:
         raise reader.unsupported(f"attention.value_length {value_dim} is not attention.key_length {head_dim}")
+    # Before anything of a head's size is made: the file has to have heads of that size.
+    reader.weight("blk.0.attn_q.weight", n_heads[0] * head_dim, n_embd)
     scale = reader.number("attention.scale", 0.0) or head_dim**-0.5
     return tuple(
         AttentionSettings(

@@ -27,7 +27,7 @@ _N_LAYERS_27B = 62
 def build(reader: Reader) -> Model:
     """The Program of a Gemma 3 checkpoint. Raises CorruptFile, UnsupportedFile, ShapeError."""
     reader.refuse("logit soft-capping", "attn_logit_softcapping", "final_logit_softcapping")
-    n_layers = reader.count("block_count")
+    n_layers = reader.layer_count()
     n_embd = reader.count("embedding_length")
     eps = reader.number("attention.layer_norm_rms_epsilon")
     n_ff = reader.counts("feed_forward_length", n_layers)

@@ -19,7 +19,7 @@ from hipfire.program.program import Builder
 def build(reader: Reader) -> Model:
     """The Program of a Llama checkpoint. Raises CorruptFile, UnsupportedFile, ShapeError."""
     reader.refuse("mixture of experts", "expert_count")
-    n_layers = reader.count("block_count")
+    n_layers = reader.layer_count()
     eps = reader.number("attention.layer_norm_rms_epsilon")
     n_ff = reader.counts("feed_forward_length", n_layers)
     window = reader.optional_count("attention.sliding_window")

@@ -5,6 +5,7 @@ Knows no architecture.
 """
 
 import math
+import reprlib
 from typing import TypeGuard
 
 import attrs
@@ -45,6 +46,13 @@ class Reader:
     def unsupported(self, what: str) -> UnsupportedFile:
         """The error that says what this file asks for and this build has not."""
         return UnsupportedFile(f"{self._checkpoint.path}: {what}")
+
+    def layer_count(self) -> int:
+        """How many layers the model has: no more than the file has tensors, so that they may be gone through."""
+        n_layers, n_tensors = self.count("block_count"), len(self._checkpoint.tensors)
+        if n_layers > n_tensors:
+            raise self.corrupt(f"metadata {self._full('block_count')} is {n_layers}, with {n_tensors} tensors")
+        return n_layers
 
     def optional_count(self, key: str) -> int | None:
         """As `count`, but None where the file has no such key or says 0."""
@@ -148,8 +156,7 @@ class Reader:
         return value
 
     def _wrong(self, key: str, value: MetaValue, wanted: str) -> CorruptFile:
-        shown = repr(value)
-        return self.corrupt(f"metadata {self._full(key)} is {shown[:80]}, not {wanted}")
+        return self.corrupt(f"metadata {self._full(key)} is {reprlib.repr(value)}, not {wanted}")
 
 
 def _is_count(value: MetaValue) -> TypeGuard[int]:

@@ -63,13 +63,16 @@ def read_rotation(reader: Reader, n_rot: int) -> Rotation:
     factor = reader.number("rope.scaling.factor", reader.number("rope.scale_linear", 0.0)) or 1.0
     scale = reader.positive("rope.scaling.attn_factor", 1.0)
     kind = reader.text("rope.scaling.type", "linear")
-    if kind == "linear":
-        frequencies = frequencies / factor
-    elif kind == "yarn":
-        frequencies = _yarn(reader, frequencies, base, factor)
-        scale *= _yarn_scale(reader, factor)
-    elif kind != "none":
-        raise reader.unsupported(f"rope.scaling.type is {kind!r}; this build has none, linear and yarn")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if kind == "linear":
+            frequencies = frequencies / factor
+        elif kind == "yarn":
+            frequencies = _yarn(reader, frequencies, base, factor)
+            scale *= _yarn_scale(reader, factor)
+        elif kind != "none":
+            raise reader.unsupported(f"rope.scaling.type is {kind!r}; this build has none, linear and yarn")
+    if not (frequencies < np.finfo(np.float32).max).all():
+        raise reader.corrupt(f"metadata rope.scaling.factor {factor} makes pairs turn infinitely fast")
     return Rotation(inverse_frequencies=frequencies.astype(np.float32), scale=scale)
 
 

@@ -1,12 +1,16 @@
 """What a builder reads from a file, and that whatever is missing or wrong is an error that names it."""
 
+import contextlib
+
 import attrs
 import numpy as np
 import pytest
 from devices.random_model import RandomModel
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hipfire.dtypes import DTYPES
-from hipfire.errors import CorruptFile, UnsupportedFile
+from hipfire.errors import CorruptFile, ModelFileError, UnsupportedFile
 from hipfire.formats.checkpoint import Checkpoint, MetaValue, Tensor
 from hipfire.models.registry import build_program
 from hipfire.program import ops
@@ -214,6 +218,34 @@ def test_features_that_are_not_there_are_named(
     checkpoint: Checkpoint, metadata: dict[str, MetaValue | None], message: str
 ) -> None:
     with pytest.raises(UnsupportedFile, match=message):
+        build_program(changed(checkpoint, metadata=metadata))
+
+
+def test_numbers_that_no_file_holds_cost_nothing() -> None:
+    for key in ("block_count", "attention.key_length", "attention.head_count", "embedding_length"):
+        metadata: dict[str, MetaValue | None] = {key: 1 << 60, "attention.value_length": None}
+        with pytest.raises(CorruptFile):
+            build_program(changed(LLAMA, metadata=metadata))
+
+
+ANY_VALUE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 70),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(0, 5), max_size=9),
+    st.lists(st.booleans(), max_size=9),
+)
+
+
+@given(st.sampled_from([LLAMA, GEMMA3]), st.data())
+def test_any_metadata_is_a_program_or_a_named_error(checkpoint: Checkpoint, data: st.DataObject) -> None:
+    keys = sorted(key.partition(".")[2] for key in checkpoint.metadata)
+    keys += ["rope.scaling.type", "rope.scaling.factor", "attention.scale", "attention.sliding_window_pattern"]
+    metadata = data.draw(st.dictionaries(st.sampled_from(keys), ANY_VALUE, min_size=1, max_size=3))
+    with contextlib.suppress(ModelFileError):
         build_program(changed(checkpoint, metadata=metadata))
 
 

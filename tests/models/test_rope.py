@@ -60,6 +60,13 @@ def test_divisors_that_make_no_sense(divisors: list[float]) -> None:
         read(divisors)
 
 
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+@pytest.mark.parametrize("factor", [1e-300, 1e-310])
+def test_a_factor_that_leaves_float32(kind: str, factor: float) -> None:
+    with pytest.raises(CorruptFile, match="infinitely fast"):
+        read(scaling__type=kind, scaling__factor=factor)
+
+
 def test_too_few_divisors() -> None:
     with pytest.raises(CorruptFile, match=r"rope_freqs\.weight has shape 3, not 4"):
         read([1, 1, 1])
