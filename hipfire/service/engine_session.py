@@ -100,12 +100,14 @@ class EngineSession:
         process: EngineProcess,
         *,
         on_ready: Callable[[], None],
+        on_over: Callable[[], None],
         start_timeout_s: float,
         silence_timeout_s: float,
     ) -> None:
         self.is_ready = False
         self._process = process
         self._on_ready = on_ready
+        self._on_over = on_over
         self._start_timeout_s = start_timeout_s
         self._silence_timeout_s = silence_timeout_s
         self._outbox, self._to_write = trio.open_memory_channel[ToEngine](math.inf)
@@ -143,6 +145,8 @@ class EngineSession:
                 if patience.cancelled_caught:
                     log.error("engine %d was silent for too long; it is killed", self._process.pid)
                 nursery.cancel_scope.cancel()
+            self.is_ready, self._is_over = False, True
+            self._on_over()
         finally:
             self.is_ready, self._is_over = False, True
             self._settle(_stopped())

@@ -25,12 +25,23 @@ _MAX_DEATHS = 3
 _DEATHS_WITHIN_S = 60.0
 
 
-class EngineLink:
-    """`run` must be running; the other methods are for the same Trio loop."""
+def _nothing() -> None:
+    pass
 
-    def __init__(self, spawn: Spawn, *, on_death: Callable[[], None] = lambda: None) -> None:
+
+class EngineLink:
+    """`run` must be running; the other methods are for the same Trio loop.
+
+    `on_death` is called when an engine is gone, before those who wait for its answers hear of it; `on_given_up` when
+    there will be no other.
+    """
+
+    def __init__(
+        self, spawn: Spawn, *, on_death: Callable[[], None] = _nothing, on_given_up: Callable[[], None] = _nothing
+    ) -> None:
         self._spawn = spawn
         self._on_death = on_death
+        self._on_given_up = on_given_up
         self._session: EngineSession | None = None
         self._was_up = False
         self._gave_up = False
@@ -60,10 +71,9 @@ class EngineLink:
                 log.error("the engine died %d times within a minute; giving up", _MAX_DEATHS)
                 self._gave_up = True
                 self._announce()
-                self._on_death()
+                self._on_given_up()
                 return
             log.error("the engine died; starting it again")
-            self._on_death()
 
     async def _run_once(self) -> None:
         try:
@@ -74,6 +84,7 @@ class EngineLink:
         self._session = EngineSession(
             process,
             on_ready=self._announce,
+            on_over=self._on_death,
             start_timeout_s=_START_TIMEOUT_S,
             silence_timeout_s=_SILENCE_TIMEOUT_S,
         )

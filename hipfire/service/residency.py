@@ -114,7 +114,7 @@ class Residency:
     def on_engine_death(self) -> None:
         """Nothing is loaded any more; what was, is loaded again."""
         lost, self._resident = self._resident, None
-        if lost is not None and self._loading is None and not self._link.gave_up:
+        if lost is not None and self._loading is None:
             self._start_loading(lost.model, again=True)
 
     async def _make_resident(self, wanted: InstalledModel) -> LoadedModel:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+import attrs
+
 from hipfire.config.schema import Generation
 from hipfire.errors import ContextLengthExceeded, InvalidRequest
 from hipfire.service.request import SamplingWishes
@@ -20,9 +22,13 @@ def resolve_sampling(
             raise InvalidRequest(
                 f"logit_bias.{token}: is no token id, the vocabulary has {n_vocab}", param=f"logit_bias.{token}"
             )
+    temperature = _first(wishes.temperature, defaults.temperature)
+    if temperature == 0:
+        # Greedy is the argmax of what the model says: only a penalty that the client asks for may bend that.
+        defaults = attrs.evolve(defaults, repeat_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
     top_k = _first(wishes.top_k, defaults.top_k)
     return Sampling(
-        temperature=_first(wishes.temperature, defaults.temperature),
+        temperature=temperature,
         top_k=max(0, top_k),
         top_p=_first(wishes.top_p, defaults.top_p),
         min_p=_first(wishes.min_p, defaults.min_p),

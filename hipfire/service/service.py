@@ -83,7 +83,7 @@ class Service:
         self._settings = settings
         self._catalog = catalog
         self._draw_seed = draw_seed
-        self._link = EngineLink(spawn, on_death=self._on_engine_death)
+        self._link = EngineLink(spawn, on_death=self._on_engine_death, on_given_up=self.failed.set)
         self._residency = Residency(self._link, settings=settings, read_text=read_text, on_loading=on_loading)
 
     async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
@@ -96,8 +96,6 @@ class Service:
 
     def _on_engine_death(self) -> None:
         self._residency.on_engine_death()
-        if self._link.gave_up:
-            self.failed.set()
 
     @property
     def resident(self) -> LoadedModel | None:

@@ -1,0 +1,434 @@
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from scripted_engine import Script
+from scripted_service import models_in, scripted_service, some_settings, tiny_tokenizer, tokens_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from hipfire.catalog.store import Store
+from hipfire.errors import (
+    ContextLengthExceeded,
+    EngineUnavailable,
+    InvalidRequest,
+    ModelNotFound,
+    OutOfMemory,
+    ServerBusy,
+)
+from hipfire.service.events import ChatEvent, Completed, Started, TextDelta
+from hipfire.service.request import ChatJob, Message, SamplingWishes
+from hipfire.wire.messages import Load, Unload
+
+HELLO = "Hello, world!"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return models_in(tmp_path, "tiny", "other")
+
+
+@pytest.fixture
+def patient_clock() -> MockClock:
+    """Jumps to the next deadline, but not while a worker thread is at work."""
+    return MockClock(autojump_threshold=0.02)
+
+
+def hello(**fields: Any) -> Script:
+    return Script(tokens=tokens_of(HELLO), **fields)
+
+
+def a_job(text: str = "hi", *, model: str | None = None, **fields: Any) -> ChatJob:
+    return ChatJob(model=model, messages=(Message(role="user", content=text),), **fields)
+
+
+async def events_of(chat: AsyncGenerator[ChatEvent, None]) -> list[ChatEvent]:
+    async with aclosing(chat):
+        return [event async for event in chat]
+
+
+def text_of(events: list[ChatEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def end_of(events: list[ChatEvent]) -> Completed:
+    (completed,) = (event for event in events if isinstance(event, Completed))
+    assert completed is events[-1]
+    return completed
+
+
+async def test_a_chat_begins_with_the_model_and_ends_with_how_it_went(store: Store) -> None:
+    async with scripted_service(store, hello(n_cached=3)) as (service, engine):
+        events = await events_of(service.chat(a_job()))
+        (prompt,) = engine.prompts()
+    assert events[0] == Started(model="tiny")
+    assert text_of(events) == HELLO
+    completed = end_of(events)
+    assert completed.finish_reason == "stop"
+    assert completed.usage.n_prompt == len(prompt.prompt) > 0
+    assert completed.usage.n_generated == len(tokens_of(HELLO))
+    assert completed.usage.n_cached == 3
+    assert (completed.timings.prompt_ms, completed.timings.decode_ms) == (10.0, 20.0)
+
+
+async def test_what_the_engine_is_asked_for(store: Store) -> None:
+    settings = some_settings(generation={"temperature": 0.7, "max_tokens": 5})
+    async with scripted_service(store, hello(), settings=settings) as (service, engine):
+        events = await events_of(service.chat(a_job(sampling=SamplingWishes(top_k=3))))
+        await events_of(service.chat(a_job(max_tokens=2, sampling=SamplingWishes(seed=9))))
+        first, second = engine.prompts()
+    assert (first.max_tokens, first.sampling.temperature, first.sampling.top_k, first.sampling.seed) == (
+        5,
+        0.7,
+        3,
+        4711,
+    )
+    assert (second.max_tokens, second.sampling.seed) == (2, 9)
+    assert first.stop_ids
+    assert first.prompt == second.prompt
+    assert end_of(events).finish_reason == "length"
+
+
+async def test_a_stop_string_stops_the_engine(store: Store) -> None:
+    async with scripted_service(store, Script(tokens=tokens_of(HELLO) * 9, hold_after=30)) as (service, engine):
+        events = await events_of(service.chat(a_job(stop=("world",))))
+        await wait_all_tasks_blocked()
+        assert len(engine.cancelled) == 1
+        assert service.admission.n_running == 0
+    assert text_of(events) == "Hello, "
+    assert end_of(events).finish_reason == "stop"
+
+
+async def test_a_prompt_that_does_not_fit_is_refused(store: Store) -> None:
+    async with scripted_service(store, hello(context_length=20)) as (service, engine):
+        with pytest.raises(ContextLengthExceeded):
+            await events_of(service.chat(a_job("hi " * 100)))
+        assert engine.prompts() == []
+        assert service.admission.n_running == 0
+
+
+async def test_a_bias_outside_the_vocabulary_is_refused(store: Store) -> None:
+    async with scripted_service(store, hello()) as (service, _):
+        with pytest.raises(InvalidRequest, match="logit_bias"):
+            await events_of(service.chat(a_job(sampling=SamplingWishes(logit_bias={512: 1.0}))))
+
+
+async def test_the_system_prompt_of_the_settings_is_for_those_who_have_none(store: Store) -> None:
+    settings = some_settings(prompt={"system": "Be brief."})
+    own = ChatJob(model=None, messages=(Message(role="system", content="Be long."), Message(role="user", content="hi")))
+    async with scripted_service(store, hello(), settings=settings) as (service, engine):
+        await events_of(service.chat(a_job()))
+        await events_of(service.chat(own))
+        first, second = (bytes_of(message.prompt) for message in engine.prompts())
+    assert b"Be brief." in first
+    assert b"Be brief." not in second
+    assert b"Be long." in second
+
+
+def bytes_of(prompt: tuple[int, ...]) -> bytes:
+    tokenizer = tiny_tokenizer()
+    return b"".join(map(tokenizer.token_bytes, prompt))
+
+
+async def test_reasoning_is_dropped_with_a_warning(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted_service(store, hello()) as (service, _):
+        events = await events_of(service.chat(a_job(reasoning_wishes=("thinking", "max_think_tokens"))))
+    assert end_of(events).warnings == (
+        "thinking: dropped, tiny does not reason",
+        "max_think_tokens: dropped, tiny does not reason",
+    )
+    assert caplog.text.count("[WARN: INVALID CONFIG]") == 2
+
+
+class TestModels:
+    async def test_the_default_model_is_loaded_on_demand_and_once(self, store: Store) -> None:
+        async with scripted_service(store, hello()) as (service, engine):
+            assert service.health().model is None
+            await events_of(service.chat(a_job()))
+            await events_of(service.chat(a_job(model="tiny")))
+            assert service.health().model == "tiny"
+            assert service.health().native is True
+            assert len(engine.loads()) == 1
+
+    async def test_another_model_takes_its_place(self, store: Store) -> None:
+        async with scripted_service(store, hello()) as (service, engine):
+            await events_of(service.chat(a_job()))
+            events = await events_of(service.chat(a_job(model="other")))
+            assert events[0] == Started(model="other")
+            # Who names no model gets the one that is there.
+            assert (await events_of(service.chat(a_job())))[0] == Started(model="other")
+            kinds = [type(message) for message in engine.heard if isinstance(message, Load | Unload)]
+        assert kinds == [Load, Unload, Load]
+
+    async def test_a_switch_waits_for_those_who_use_the_model(self, store: Store) -> None:
+        settings = some_settings(serve={"max_concurrent": 3})
+        order = []
+
+        async def chat(model: str) -> None:
+            await events_of(service.chat(a_job(model=model)))
+            order.append(model)
+
+        async with scripted_service(store, hello(hold_after=1), settings=settings) as (service, engine):
+            async with trio.open_nursery() as nursery:
+                for n, model in enumerate(("tiny", "other", "tiny")):
+                    nursery.start_soon(chat, model)
+                    await until(lambda n=n: service.admission.n_running == n + 1)
+                await until(lambda: len(engine.prompts()) == 1)
+                await wait_all_tasks_blocked()
+                assert engine.loads() == [str(store.models_dir / "tiny.gguf")]
+                engine.script.go.set()
+            assert len(engine.loads()) == 3
+        assert order == ["tiny", "other", "tiny"]
+
+    async def test_an_unknown_model_is_refused_before_the_queue(self, store: Store) -> None:
+        async with scripted_service(store, hello(), settings=some_settings(serve={"max_queue": 1})) as (
+            service,
+            engine,
+        ):
+            with pytest.raises(ModelNotFound):
+                await events_of(service.chat(a_job(model="nobody")))
+            with pytest.raises(ModelNotFound, match="path"):
+                await events_of(service.chat(a_job(model="/etc/passwd")))
+            assert engine.heard == []
+
+    async def test_a_load_that_fails_is_told_to_those_who_wait_for_it(self, store: Store) -> None:
+        script = hello(fail_load=("out_of_memory", "too big"))
+        async with scripted_service(store, script) as (service, engine):
+            with pytest.raises(OutOfMemory, match="too big"):
+                await events_of(service.chat(a_job()))
+            engine.script.fail_load = None
+            assert text_of(await events_of(service.chat(a_job()))) == HELLO
+
+    async def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(self, store: Store) -> None:
+        (store.models_dir / "broken.gguf").write_bytes(b"GGUF")
+        async with scripted_service(store, hello()) as (service, engine):
+            await events_of(service.chat(a_job()))
+            with pytest.raises(Exception, match="broken"):
+                await events_of(service.chat(a_job(model="broken")))
+            assert service.health().model == "tiny"
+            assert len(engine.loads()) == 1
+
+    async def test_the_model_is_loaded_ahead(self, store: Store) -> None:
+        seen = []
+        async with scripted_service(store, hello(load_s=0.01)) as (service, engine):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(service.prewarm)
+                await until(lambda: bool(engine.loads()))
+                seen.append(service.health())
+            seen.append(service.health())
+        assert [(health.model, health.loading_model) for health in seen] == [(None, "tiny"), ("tiny", None)]
+
+    async def test_a_failure_to_load_ahead_is_only_logged(self, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+        settings = some_settings(serve={"default_model": "nobody"})
+        async with scripted_service(store, hello(), settings=settings) as (service, _):
+            await service.prewarm()
+        assert "nobody" in caplog.text
+
+    async def test_the_loaded_model_is_listed_first(self, store: Store) -> None:
+        async with scripted_service(store, hello()) as (service, _):
+            assert [entry.id for entry in await service.list_models()] == ["other", "tiny"]
+            await events_of(service.chat(a_job(model="tiny")))
+            first, second = await service.list_models()
+        assert (first.id, first.is_loaded, first.context_length) == ("tiny", True, 256)
+        assert (second.id, second.is_loaded) == ("other", False)
+
+    async def test_a_model_nobody_uses_is_unloaded(self, store: Store, patient_clock: MockClock) -> None:
+        script = hello(hold_after=1)
+        async with scripted_service(store, script, settings=some_settings(serve={"idle_timeout": 4})) as (
+            service,
+            engine,
+        ):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(events_of, service.chat(a_job()))
+                await trio.sleep(10)
+                assert service.health().model == "tiny"
+                script.go.set()
+            await trio.sleep(3)
+            assert service.health().model == "tiny"
+            await trio.sleep(2)
+            assert service.health().model is None
+            assert isinstance(engine.heard[-1], Unload)
+            await events_of(service.chat(a_job()))
+            assert service.health().model == "tiny"
+
+
+class TestQueue:
+    async def test_one_at_a_time_the_others_wait_in_turn(self, store: Store) -> None:
+        done = []
+
+        async def chat(name: str) -> None:
+            await events_of(service.chat(a_job(name)))
+            done.append(name)
+
+        async with (
+            scripted_service(store, hello(hold_after=1)) as (service, engine),
+            trio.open_nursery() as nursery,
+        ):
+            for n, name in enumerate("abc"):
+                nursery.start_soon(chat, name)
+                await until(lambda n=n: service.admission.n_running + service.admission.n_waiting == n + 1)
+            await until(lambda: len(engine.prompts()) == 1)
+            engine.script.go.set()
+        assert done == ["a", "b", "c"]
+
+    async def test_a_full_queue_turns_away(self, store: Store) -> None:
+        settings = some_settings(serve={"max_queue": 1})
+        async with scripted_service(store, hello(hold_after=1), settings=settings) as (service, _):
+            async with trio.open_nursery() as nursery:
+                for n in range(2):
+                    nursery.start_soon(events_of, service.chat(a_job()))
+                    await until(lambda n=n: service.admission.n_running + service.admission.n_waiting == n + 1)
+                with pytest.raises(ServerBusy):
+                    await events_of(service.chat(a_job()))
+                nursery.cancel_scope.cancel()
+            assert (service.stats.n_failed, service.stats.n_cancelled) == (1, 2)
+
+    async def test_waiting_too_long_is_an_error(self, store: Store, patient_clock: MockClock) -> None:
+        settings = some_settings(serve={"queue_timeout_ms": 5000})
+        async with (
+            scripted_service(store, hello(hold_after=1), settings=settings) as (service, engine),
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(events_of, service.chat(a_job()))
+            await until(lambda: len(engine.prompts()) == 1)
+            with pytest.raises(ServerBusy, match="5 s"):
+                await events_of(service.chat(a_job()))
+            nursery.cancel_scope.cancel()
+
+
+class TestCancellation:
+    """Whoever goes, goes at once, and the next one in the queue runs."""
+
+    async def test_in_the_queue(self, store: Store) -> None:
+        async with (
+            scripted_service(store, hello(hold_after=1)) as (service, engine),
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(events_of, service.chat(a_job()))
+            await until(lambda: len(engine.prompts()) == 1)
+            async with trio.open_nursery() as waiting:
+                waiting.start_soon(events_of, service.chat(a_job()))
+                await until(lambda: service.admission.n_waiting == 1)
+                waiting.cancel_scope.cancel()
+            assert service.admission.n_waiting == 0
+            assert engine.cancelled == []
+            nursery.cancel_scope.cancel()
+
+    async def test_while_the_model_is_loaded(self, store: Store) -> None:
+        async with scripted_service(store, hello(load_s=0.05)) as (service, engine):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(events_of, service.chat(a_job()))
+                await until(lambda: bool(engine.loads()))
+                nursery.cancel_scope.cancel()
+            assert service.admission.n_running == 0
+            # The load goes on, and is there for the next one.
+            assert text_of(await events_of(service.chat(a_job()))) == HELLO
+            assert len(engine.loads()) == 1
+
+    @pytest.mark.parametrize("script", [{"prefill_s": 1000}, {"hold_after": 2}], ids=["prefill", "decode"])
+    async def test_while_the_engine_works(self, store: Store, script: dict[str, Any]) -> None:
+        async with scripted_service(store, hello(**script)) as (service, engine):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(events_of, service.chat(a_job()))
+                await until(lambda: len(engine.prompts()) == 1)
+                await wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+            await wait_all_tasks_blocked()
+            assert engine.cancelled == [engine.prompts()[0].id]
+            assert (service.admission.n_running, service.stats.n_cancelled) == (0, 1)
+            engine.script.prefill_s, engine.script.hold_after = 0, None
+            assert text_of(await events_of(service.chat(a_job()))) == HELLO
+
+    async def test_a_chat_that_is_closed_in_the_middle(self, store: Store) -> None:
+        async with scripted_service(store, hello(hold_after=3)) as (service, engine):
+            async with aclosing(service.chat(a_job())) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        break
+            await wait_all_tasks_blocked()
+            assert len(engine.cancelled) == 1
+            assert service.stats.n_cancelled == 1
+
+
+class TestEngineDeath:
+    async def test_its_requests_fail_the_others_wait_and_the_model_comes_back(self, store: Store) -> None:
+        outcomes = []
+
+        async def chat() -> None:
+            try:
+                outcomes.append(text_of(await events_of(service.chat(a_job()))))
+            except EngineUnavailable:
+                outcomes.append("failed")
+
+        async with scripted_service(store, hello(hold_after=1)) as (service, engine):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(chat)
+                await until(lambda: len(engine.prompts()) == 1)
+                nursery.start_soon(chat)
+                await until(lambda: service.admission.n_waiting == 1)
+                engine.script.load_s, engine.script.hold_after = 0.05, None
+                engine.processes[0].kill()
+                await until(lambda: len(engine.loads()) == 2)
+                assert service.health().status == "restarting"
+                assert service.health().loading_model == "tiny"
+            assert outcomes == ["failed", HELLO]
+            assert service.health().status == "ok"
+            assert len(engine.loads()) == 2
+
+    async def test_an_engine_that_keeps_dying_is_given_up(self, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+        async with scripted_service(store, hello()) as (service, engine):
+            await events_of(service.chat(a_job()))
+            engine.script.die_in_load = True
+            engine.processes[0].kill()
+            await until(lambda: len(engine.processes) == 3)
+            assert not service.failed.is_set()
+            for _ in range(2):
+                with pytest.raises(EngineUnavailable):
+                    await events_of(service.chat(a_job()))
+            assert service.failed.is_set()
+            assert service.health().status == "unhealthy"
+        assert len(engine.processes) == 3
+        assert "giving up" in caplog.text
+
+
+async def test_a_shutdown_fails_what_runs_and_what_waits(store: Store) -> None:
+    errors = []
+
+    async def chat() -> None:
+        try:
+            await events_of(service.chat(a_job()))
+        except EngineUnavailable as error:
+            errors.append(error.message)
+
+    async with scripted_service(store, hello(hold_after=1)) as (service, engine):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(chat)
+            await until(lambda: len(engine.prompts()) == 1)
+            nursery.start_soon(chat)
+            await until(lambda: service.admission.n_waiting == 1)
+            service.stop_answering()
+        await chat()
+        await wait_all_tasks_blocked()
+        assert len(engine.cancelled) == 1
+    assert errors == ["the server is shutting down"] * 3
+
+
+async def test_stats_count_by_how_requests_end(store: Store) -> None:
+    async with scripted_service(store, hello(n_cached=2)) as (service, _):
+        await events_of(service.chat(a_job()))
+        with pytest.raises(ModelNotFound):
+            await events_of(service.chat(a_job(model="nobody")))
+        stats = service.stats
+    assert (stats.n_served, stats.n_failed, stats.n_cancelled) == (1, 1, 0)
+    assert (stats.n_cache_hits, stats.n_cached_tokens) == (1, 2)
+    (speed,) = stats.recent
+    assert speed.decode_tok_s == pytest.approx((len(tokens_of(HELLO)) - 1) / 0.020)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the others run until something is so."""
+    with trio.fail_after(5):
+        while not condition():
+            await trio.lowlevel.checkpoint()
