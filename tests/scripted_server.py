@@ -1,0 +1,58 @@
+"""The whole server on a real socket, with a scripted engine behind it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import attrs
+import httpx
+import trio
+from scripted_engine import Script, ScriptedEngine
+from scripted_service import scripted_service, some_settings
+from sockets import PATIENCE_S, listening_socket
+
+from hipfire.catalog.store import Store
+from hipfire.config.schema import Settings
+from hipfire.server.app import run_server
+from hipfire.service.service import Service
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ScriptedServer:
+    port: int
+    service: Service
+    engine: ScriptedEngine
+    shutdown: trio.Event
+    client: httpx.AsyncClient
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def chat(self, **fields: object) -> httpx.Response:
+        """Post a chat; the message is `hi` unless `messages` says otherwise."""
+        return await self.client.post("/v1/chat/completions", json=a_chat(**fields))
+
+
+def a_chat(**fields: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+@asynccontextmanager
+async def scripted_server(
+    store: Store, script: Script, *, settings: Settings | None = None
+) -> AsyncIterator[ScriptedServer]:
+    """A server on a port of its own, until the block ends."""
+    settings = settings or some_settings()
+    sock = listening_socket()
+    port = sock.getsockname()[1]
+    shutdown = trio.Event()
+    async with (
+        scripted_service(store, script, settings=settings) as (service, engine),
+        trio.open_nursery() as nursery,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client,
+    ):
+        await nursery.start(partial(run_server, service, [sock], settings, shutdown))
+        with trio.fail_after(PATIENCE_S):
+            yield ScriptedServer(port=port, service=service, engine=engine, shutdown=shutdown, client=client)
+        nursery.cancel_scope.cancel()
