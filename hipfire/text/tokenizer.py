@@ -55,6 +55,8 @@ class Tokenizer:
         """The tokenizer of a model file. Raises UnsupportedFile where this build lacks it, CorruptFile for nonsense."""
         model = _text(metadata, "tokenizer.ggml.model", "")
         build = _KINDS.get(model)
+        if not model:
+            raise UnsupportedFile("the file says nothing of its tokenizer (tokenizer.ggml.model)")
         if build is None:
             raise UnsupportedFile(
                 f"unknown tokenizer {model!r} (tokenizer.ggml.model); known are: {', '.join(sorted(_KINDS))}"
