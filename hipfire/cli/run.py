@@ -56,8 +56,7 @@ def command(
     """
     environment: Environment = ctx.obj
     settings = settings_of(ctx)
-    piped = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode(errors="replace")
-    text = prompt_of(prompt, piped)
+    text = prompt_of(prompt, _piped())
     if not text:
         raise click.UsageError("nothing is asked: give a prompt, or pipe one in", ctx)
     pieces: list[str] = []
@@ -69,6 +68,13 @@ def command(
         click.echo("".join(pieces))
     if outcome.finish_reason == "length" and sys.stderr.isatty():
         click.echo(f"(cut off after {outcome.completion_tokens} tokens; -n allows more)", err=True)
+
+
+def _piped() -> str:
+    """What is piped in; nothing where stdin is a terminal, or closed."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    return sys.stdin.buffer.read().decode(errors="replace")
 
 
 def _ask(

@@ -1,6 +1,6 @@
 """One log line for each request, when it is over. Knows ASGI and no endpoint.
 
-A client that went before its answer was complete is told apart: its line says so in place of an error.
+An answer that was not finished, since the client left or the server stopped, is told apart from one that was.
 """
 
 import logging
@@ -45,5 +45,5 @@ def _write_line(scope: HTTPScope, status: int, *, is_complete: bool, duration_s:
     # As it was sent: decoded it might hold line feeds.
     path = scope["raw_path"].decode("ascii", "backslashreplace")
     level = logging.DEBUG if scope["raw_path"] in _QUIET else logging.INFO
-    outcome = str(status) if is_complete else "client left"
+    outcome = str(status) if is_complete else "broken off"
     log.log(level, "%s %s %s, %.0f ms", scope["method"], path, outcome, 1000 * duration_s)

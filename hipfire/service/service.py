@@ -6,7 +6,7 @@ A chat runs in its caller's scope: cancelling the caller, at whatever point, fre
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol
 
@@ -137,10 +137,13 @@ class Service:
     async def prewarm(self) -> None:
         """Load the default model. A failure is logged, and the first request tries again."""
         try:
-            await self._residency.acquire(await self.resolve(None))
+            wanted = await self.resolve(None)
         except HipfireError as error:
-            log.error("the default model is not loaded ahead of requests: %s", error)
-        else:
+            log.error("the default model cannot be loaded: %s", error)
+            return
+        # The residency logs the failure of a load.
+        with suppress(HipfireError):
+            await self._residency.acquire(wanted)
             self._residency.release()
 
     def stop_answering(self) -> None:
@@ -188,7 +191,8 @@ class Service:
                 yield delta
             completed = answer.completed(finished)
             self.stats.completed(completed)
-            yield completed
+        # Outside: who goes now has got all of it.
+        yield completed
 
     def _prepared(self, job: ChatJob, model: LoadedModel) -> Generate:
         """What the engine is asked for; runs in a worker thread. Raises InvalidRequest."""

@@ -65,7 +65,7 @@ def test_an_interrupt_stops_the_serve_s_answer_too(slow_serve: Serve) -> None:
     assert run.stdout.read(1)
     run.send_signal(signal.SIGINT)
     assert run.wait(timeout=TIMEOUT_S) == 130
-    assert "client left" in read_until(slow_serve.process, "/v1/chat/completions")
+    assert "broken off" in read_until(slow_serve.process, "/v1/chat/completions")
 
 
 def test_a_serve_that_fails_the_request_is_an_error(shared_serve: Serve) -> None:

@@ -137,5 +137,5 @@ def test_a_model_that_cannot_be_loaded_is_said_and_the_server_stays(program: Pro
     broken = program.home / "broken.gguf"
     broken.write_bytes(TINY.read_bytes()[:-1000])
     process = program.start("serve", str(broken), str(port))
-    assert "ends after" in read_until(process, "is not loaded ahead")
+    assert "ends after" in read_until(process, "could not be loaded")
     assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).json()["status"] == "ok"

@@ -39,13 +39,13 @@ async def test_a_request_is_one_line(autojump_clock: trio.testing.MockClock, cap
     assert caplog.messages == ["GET /v1/models 200, 0 ms"]
 
 
-async def test_a_client_that_left_is_told_apart(
+async def test_an_unfinished_answer_is_told_apart(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     del autojump_clock
     with trio.move_on_after(2):
         await request(b"/v1/models", START, MORE, forever=True)
-    assert caplog.messages == ["GET /v1/models client left, 2000 ms"]
+    assert caplog.messages == ["GET /v1/models broken off, 2000 ms"]
 
 
 async def test_a_path_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
