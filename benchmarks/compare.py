@@ -164,7 +164,7 @@ def table(report: Report) -> str:
         speeds = f"{engine.prefill:8.1f} {engine.decode:8.1f} {ratios[0]:19.2f} {ratios[1]:7.2f} {share:13.0%}"
         rows.append(f"{name:36} {speeds}")
     failures = [f"failed: {failure}" for failure in report.failures]
-    return "\n".join([f"{report.model}, {report.n_threads} threads, {machine}", *rows, *failures])
+    return "\n".join([f"{report.model} with --threads {report.n_threads}, {machine}", *rows, *failures])
 
 
 def instruction_set(features: str) -> str:
