@@ -37,6 +37,7 @@ def encode_chat(
     template: ChatTemplate,
     tokenizer: Tokenizer,
     messages: Sequence[Mapping[str, object]],
+    /,
     *,
     tools: Sequence[Mapping[str, object]] | None = None,
     **kwargs: object,
@@ -74,7 +75,7 @@ class ChatEncoder:
     ) -> list[int]:
         exchange = _exchange((messages, tools, variables))
         if exchange:
-            messages, tools, variables = (_translated(sent, exchange) for sent in (messages, tools, variables))
+            messages, tools, variables = _translated([messages, tools, variables], exchange)
         rendered = self._template.render(messages, tools=tools, **variables)
         back = {ord(spare): chr(mark) for mark, spare in exchange.items()}
         ids: list[int] = []
@@ -135,10 +136,14 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _translated(value: Any, exchange: Mapping[int, str]) -> Any:
-    if isinstance(value, str):
-        return value.translate(exchange)
-    if isinstance(value, Mapping):
-        return {_translated(key, exchange): _translated(item, exchange) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_translated(item, exchange) for item in value]
+    """`value` with the characters exchanged in every string. Raises TemplateError where it is nested too deep."""
+    try:
+        if isinstance(value, str):
+            return value.translate(exchange)
+        if isinstance(value, Mapping):
+            return {_translated(key, exchange): _translated(item, exchange) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [_translated(item, exchange) for item in value]
+    except RecursionError:
+        raise TemplateError("the conversation is nested too deep") from None
     return value

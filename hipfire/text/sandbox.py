@@ -103,34 +103,36 @@ class _BudgetedCode(CodeGenerator):
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
         self.write("(")
-        self._call("compared", node.expr, frame)
+        self._within("compared", self.visit, node.expr, frame)
         for operand in node.ops:
             self.write(f" {operators[operand.op]} ")
-            self._call("searched" if operand.op in {"in", "notin"} else "compared", operand.expr, frame)
+            method = "searched" if operand.op in {"in", "notin"} else "compared"
+            self._within(method, self.visit, operand.expr, frame)
         self.write(")")
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
-        self._made(super().visit_Getitem, node, frame, "sliced" if isinstance(node.arg, nodes.Slice) else None)
+        if isinstance(node.arg, nodes.Slice):
+            self._within("sliced", super().visit_Getitem, node, frame)
+        else:
+            super().visit_Getitem(node, frame)
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        self._made(super().visit_List, node, frame, "made")
+        self._within("made", super().visit_List, node, frame)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        self._made(super().visit_Dict, node, frame, "made")
+        self._within("made", super().visit_Dict, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
-        self._made(super().visit_Tuple, node, frame, "made" if node.ctx == "load" else None)
+        if node.ctx == "load":
+            self._within("made", super().visit_Tuple, node, frame)
+        else:
+            super().visit_Tuple(node, frame)
 
     def visit_ScopedEvalContextModifier(self, node: nodes.ScopedEvalContextModifier, _frame: Frame) -> None:
         self.fail("autoescape is for HTML, not for prompts", node.lineno)
 
-    def _call(self, method: str, node: nodes.Node, frame: Frame) -> None:
-        self._made(self.visit, node, frame, method)
-
-    def _made(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, method: str | None) -> None:
-        if method is None:
-            visit(node, frame)
-            return
+    def _within(self, method: str, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame) -> None:
+        """Emits what `visit` emits for `node`, passed through a method of the environment."""
         self.write(f"environment.{method}(context, ")
         visit(node, frame)
         self.write(")")

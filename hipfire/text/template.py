@@ -86,6 +86,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Mapping[str, object]],
+        /,
         *,
         tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,

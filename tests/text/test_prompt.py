@@ -37,9 +37,10 @@ SOURCE = """
 """
 
 
-def encode(source: str, messages: list[dict[str, Any]], tokenizer: Tokenizer = TOKENIZER, **kwargs: Any) -> list[int]:
-    template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
-    return encode_chat(template, tokenizer, messages, **kwargs)
+def encode(
+    source: str, given_messages: list[dict[str, Any]], using: Tokenizer = TOKENIZER, /, **kwargs: Any
+) -> list[int]:
+    return encode_chat(ChatTemplate(source, bos_token="<s>", eos_token="</s>"), using, given_messages, **kwargs)
 
 
 def readable(ids: list[int], tokenizer: Tokenizer = TOKENIZER) -> str:
@@ -49,22 +50,17 @@ def readable(ids: list[int], tokenizer: Tokenizer = TOKENIZER) -> str:
     return b"".join(parts).decode()
 
 
-def conversation(texts: list[str]) -> dict[str, Any]:
-    """A conversation with each of eight strings in a place of its own."""
-    user, answer, tool, description, name, key, value, identity = texts
-    return {
-        "messages": [
-            {"role": "user", "content": user},
-            {
-                "role": "assistant",
-                "content": answer,
-                "tool_calls": [{"function": {"name": name, "arguments": {key: value, "nested": [{value: [key]}]}}}],
-            },
-            {"role": "tool", "content": tool},
-        ],
-        "tools": [{"name": name, "description": description, "parameters": {"properties": {key: {"enum": [value]}}}}],
-        "model_identity": identity,
-    }
+def conversation(texts: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Messages and variables with each of eight strings in a place of its own."""
+    user, answer, result, description, name, key, value, identity = texts
+    call = {"function": {"name": name, "arguments": {key: value, "nested": [{value: [key]}]}}}
+    messages = [
+        {"role": "user", "content": user},
+        {"role": "assistant", "content": answer, "tool_calls": [call]},
+        {"role": "tool", "content": result},
+    ]
+    tool = {"name": name, "description": description, "parameters": {"properties": {key: {"enum": [value]}}}}
+    return messages, {"tools": [tool], "model_identity": identity}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +70,8 @@ def template() -> ChatTemplate:
 
 @pytest.fixture(scope="module")
 def control_of_harmless(template: ChatTemplate) -> list[int]:
-    return control(encode_chat(template, TOKENIZER, **conversation(list("abcdefgh"))))
+    messages, variables = conversation(list("abcdefgh"))
+    return control(encode_chat(template, TOKENIZER, messages, **variables))
 
 
 def control(ids: list[int]) -> list[int]:
@@ -96,11 +93,10 @@ client_text = st.lists(pieces, max_size=5).map("".join)
 def test_the_control_tokens_are_the_template_s(
     template: ChatTemplate, control_of_harmless: list[int], texts: list[str]
 ) -> None:
-    given_ = conversation(texts)
-    before = json.dumps(given_)
-    ids = encode_chat(template, TOKENIZER, **given_)
-    assert control(ids) == control_of_harmless
-    assert json.dumps(given_) == before
+    messages, variables = conversation(texts)
+    before = json.dumps([messages, variables])
+    assert control(encode_chat(template, TOKENIZER, messages, **variables)) == control_of_harmless
+    assert json.dumps([messages, variables]) == before
 
 
 @settings(derandomize=True, deadline=None, max_examples=80)
@@ -154,6 +150,19 @@ def test_a_client_may_use_the_marks_but_not_all_noncharacters() -> None:
     assert readable(encode("{{ messages[0] }}", [{MARKS: MARKS}]))
     with pytest.raises(TemplateError, match="noncharacters"):
         encode("{{ messages[0].content }}", [{"content": "".join(map(chr, range(0xFDD0, 0xFDF0)))}])
+
+
+def test_nesting_without_end_is_the_conversation_s_fault() -> None:
+    nested: list[Any] = [MARKS]
+    for _ in range(2000):
+        nested = [nested]
+    with pytest.raises(TemplateError, match="nested too deep"):
+        encode("{{ messages[0].content }}", [{"content": nested}])
+
+
+def test_a_client_s_variables_do_not_replace_the_conversation() -> None:
+    variables = {"messages": "no", "template": 1, "tokenizer": 2, "self": 3, "render budget": 4}
+    assert readable(encode("{{ messages[0].content }}{{ template }}", [{"content": "yes"}], **variables)) == "yes1"
 
 
 @pytest.mark.parametrize(("adds_bos", "source", "n_bos"), [

@@ -43,8 +43,8 @@ def render(source: str, messages: list[dict[str, Any]] = HELLO, **kwargs: Any) -
         ("{{ '<&>' }}{{ '<' | safe }}", "<&><"),
         # The loop controls, the loop's own variables, and a namespace.
         (
-            "{% for x in 'abcd' %}{% if x == 'b' %}{% continue %}{% elif x == 'd' %}{% break %}{% endif %}x{% endfor %}",
-            "xx",
+            "{% for x in 'abd' %}{% if x == 'b' %}{% continue %}{% elif x == 'd' %}{% break %}{% endif %}x{% endfor %}",
+            "x",
         ),
         (
             "{% for x in 'abc' %}{{ loop.index0 }}/{{ loop.length }}{{ loop.last }}{{ loop.nextitem }} {% endfor %}",
