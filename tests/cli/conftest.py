@@ -24,7 +24,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 @pytest.fixture
 def slow_serve(tmp_path: Path) -> Iterator[Serve]:
     """A serve whose answers take long enough for something to happen meanwhile."""
-    with serve_in(tmp_path, HIPFIRE_DEVICE="reference", HIPFIRE_MAX_TOKENS="480") as serve:
+    with serve_in(tmp_path, HIPFIRE_DEVICE="reference", HIPFIRE_TEMPERATURE="0") as serve:
         yield serve
 
 

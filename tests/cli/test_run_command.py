@@ -38,7 +38,7 @@ def test_a_prompt_may_be_piped_in(program: Program) -> None:
 
 def test_an_interrupt_stops_the_answer_and_leaves_no_process(program: Program) -> None:
     # The reference device is slow enough to be interrupted.
-    process = program.start("run", str(TINY), "-n", "480", "Hello", HIPFIRE_DEVICE="reference")
+    process = program.start("run", str(TINY), "-t", "0", "Hello", HIPFIRE_DEVICE="reference")
     assert process.stdout is not None
     assert process.stdout.read(1)
     process.send_signal(signal.SIGINT)
