@@ -53,6 +53,7 @@ class Script:
     hold_after: int | None = None
     """Tokens before it waits for `go`, or for a cancellation."""
     go: trio.Event = attrs.field(factory=trio.Event)
+    beat_s: float = 1.0
     silent: bool = False
     """No heartbeats."""
 
@@ -132,7 +133,7 @@ class ScriptedProcess:
 
     async def _beat(self) -> None:
         while True:
-            await trio.sleep(1)
+            await trio.sleep(self._engine.script.beat_s)
             if not self._engine.script.silent:
                 await self.say(Heartbeat(busy_s=0.0))
 
@@ -189,7 +190,9 @@ class ScriptedProcess:
             if await _cancelled_within(script.token_s, cancel):
                 await self.say(Cancelled(id=message.id, n_generated=n_said))
                 return
-            logprob, top = script.logprobs(token) if script.logprobs is not None else (None, ())
+            logprob, top = None, ()
+            if script.logprobs is not None and message.sampling.n_logprobs is not None:
+                logprob, top = script.logprobs(token)
             await self.say(Token(id=message.id, token=token, logprob=logprob, top=top))
         if script.fail is not None:
             await self.say(Failed(id=message.id, code=script.fail[0], message=script.fail[1]))

@@ -1,5 +1,6 @@
 """The service with a scripted engine and the tiny model's own tokenizer and template."""
 
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from hipfire.text.tokenizer import Tokenizer
 TINY = Path(__file__).resolve().parents[1] / "fixtures" / "tiny-llama" / "model.gguf"
 
 
+@functools.cache
 def tiny_tokenizer() -> Tokenizer:
     with open_checkpoint(TINY) as checkpoint:
         return Tokenizer.from_metadata(checkpoint.metadata)

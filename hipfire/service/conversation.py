@@ -23,11 +23,22 @@ def encode_conversation(
     """The prompt's token ids. `system` goes first where the client sent no system message of its own.
 
     A system message later on, two turns in a row of one role, or a system message at all may be more than a template
-    takes: it fails, or leaves something out. Then what it cannot take is merged into what it can.
+    takes: it fails, or leaves something out. Then what it cannot take is merged into what it can. An assistant's
+    message at the end is the beginning of the answer.
     Raises TemplateError when it takes no reading of the conversation.
     """
     if system and not any(message.role == "system" for message in messages):
         messages = [Message(role="system", content=system), *messages]
+    begun = ""
+    if messages[-1].role == "assistant":
+        *messages, last = messages
+        begun = last.content
+    turns = _acceptable(text, messages, arguments)
+    return encode_chat(text.template, text.tokenizer, turns, **arguments) + text.tokenizer.encode(begun)
+
+
+def _acceptable(text: ModelText, messages: Sequence[Message], arguments: Mapping[str, Any]) -> list[dict[str, object]]:
+    """The first reading of the conversation that the template takes, as it takes it."""
     failure: TemplateError | None = None
     incomplete: list[dict[str, object]] | None = None
     for reading in _readings(messages):
@@ -38,12 +49,12 @@ def encode_conversation(
             failure = failure or error
             continue
         if _is_complete(prompt, messages):
-            return encode_chat(text.template, text.tokenizer, turns, **arguments)
+            return turns
         incomplete = incomplete or turns
     if incomplete is None:
         raise failure or TemplateError("the chat template refused the conversation")
     # The template rewrites what it is given, so nothing can be told from looking.
-    return encode_chat(text.template, text.tokenizer, incomplete, **arguments)
+    return incomplete
 
 
 def _is_complete(prompt: str, messages: Sequence[Message]) -> bool:
@@ -56,6 +67,8 @@ def _readings(messages: Sequence[Message]) -> Iterator[list[Message]]:
     yield list(messages)
     alternating = _alternating(messages)
     yield alternating
+    if not alternating:
+        return
     if alternating[0].role == "system" and len(alternating) > 1 and alternating[1].role == "user":
         system, user, *rest = alternating
         yield [_joined([system, user], role="user"), *rest]

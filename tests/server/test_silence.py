@@ -68,7 +68,7 @@ STREAMED = json.dumps(a_chat(stream=True)).encode()
 
 
 async def test_the_stream_begins_after_a_while_also_without_text(store: Store, patient_clock: MockClock) -> None:
-    async with asked(store, Script(tokens=tokens_of("x"), prefill_s=40), STREAMED) as exchange:
+    async with asked(store, Script(beat_s=10, tokens=tokens_of("x"), prefill_s=40), STREAMED) as exchange:
         (_, status), *frames = exchange.sent
         times = [seconds for seconds, _ in exchange.sent]
     assert status == 200
@@ -79,20 +79,20 @@ async def test_the_stream_begins_after_a_while_also_without_text(store: Store, p
 
 
 async def test_the_stream_begins_with_the_text_when_that_is_sooner(store: Store, patient_clock: MockClock) -> None:
-    async with asked(store, Script(tokens=tokens_of("x"), prefill_s=10), STREAMED) as exchange:
+    async with asked(store, Script(beat_s=10, tokens=tokens_of("x"), prefill_s=10), STREAMED) as exchange:
         pass
     assert [seconds for seconds, _ in exchange.sent] == [10] * len(exchange.sent)
 
 
 async def test_an_error_before_the_stream_began_has_its_status(store: Store, patient_clock: MockClock) -> None:
-    script = Script(tokens=[1], prefill_s=10, fail=("unsupported", "no"))
+    script = Script(beat_s=10, tokens=[1], prefill_s=10, fail=("unsupported", "no"))
     async with asked(store, script, STREAMED) as exchange:
         pass
     assert exchange.sent[0] == (10, 400)
 
 
 async def test_an_error_after_it_began_is_a_frame(store: Store, patient_clock: MockClock) -> None:
-    script = Script(tokens=[1], prefill_s=20, fail=("unsupported", "no"))
+    script = Script(beat_s=10, tokens=[1], prefill_s=20, fail=("unsupported", "no"))
     async with asked(store, script, STREAMED) as exchange:
         pass
     assert exchange.sent[0] == (15, 200)
@@ -103,6 +103,6 @@ async def test_an_error_after_it_began_is_a_frame(store: Store, patient_clock: M
 
 
 async def test_a_body_that_does_not_come_is_waited_for_so_long(store: Store, patient_clock: MockClock) -> None:
-    async with asked(store, Script(), STREAMED[:9], complete=False) as exchange:
+    async with asked(store, Script(beat_s=10), STREAMED[:9], complete=False) as exchange:
         pass
     assert exchange.sent[0] == (30, 408)
