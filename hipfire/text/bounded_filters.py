@@ -1,7 +1,7 @@
 """The filters and tests that a chat template may use: Jinja's own, each charged to the rendering's budget.
 
 Left out of Jinja's are those whose work is out of proportion to what they are given (`sum` of lists, `wordwrap`,
-`urlize`, `pprint`, …), that look into objects (`attr`), or that are random. Knows no chat.
+`striptags`, `urlize`, `pprint`, …), that look into objects (`attr`), or that are random. Knows no chat.
 """
 
 import json
@@ -25,14 +25,16 @@ _JINJA_TESTS = cast(Mapping[str, Function], tests.TESTS)
 # in JSON, &#34; in HTML, %F0%9F%98%80 in a URL.
 REPR_GROWTH = 10
 _JSON_GROWTH = 6
-_HTML_GROWTH = 5
+HTML_GROWTH = 5
 _URL_GROWTH = 12
 
 _MAX_ARGUMENT = 100_000
 _MAX_JSON_SPACING = 16
 
-# A width or a precision of five digits, or one taken from the arguments.
-_WIDE_FORMAT = re.compile(r"%(?:\([^)]*\))?[-+ #0.\d]*(?:\*|\d{5})")
+_MAX_STRIPPED = 100
+
+# A width or a precision of five digits, or one taken from the arguments; or a name in which parentheses hide that.
+_WIDE_FORMAT = re.compile(r"%(?:\([^()]*\))?[-+ #0.\d]*(?:\*|\d{5})|%\([^()]*\(")
 
 
 class BudgetedContext(Context):
@@ -46,20 +48,34 @@ class BudgetedContext(Context):
         self.budget: RenderBudget = self.parent[self.BUDGET]
 
 
+def is_markup(value: object) -> bool:
+    """Whether text that is joined to `value` is escaped for HTML, as it is to what `safe` gives."""
+    return hasattr(value, "__html__")
+
+
 def charge_text(budget: RenderBudget, value: object, *, growth: int = 1) -> None:
     """For an operation that reads the text of `value`; a collection's is Python's spelling of it."""
     budget.read(value, growth=REPR_GROWTH if is_collection(value) else growth)
 
 
 def charge_replace(budget: RenderBudget, text: object, old: object, new: object, *_: object) -> None:
-    charge_text(budget, text)
+    for part in (text, old, new):
+        charge_text(budget, part)
     budget.spend_characters(str(text).count(str(old)) * len(str(new)))
 
 
 def charge_join(budget: RenderBudget, parts: list[object], separator: str) -> None:
+    growth = HTML_GROWTH if is_markup(separator) else 1
     for part in parts:
-        charge_text(budget, part)
+        charge_text(budget, part, growth=growth)
     budget.spend_characters(len(parts) * len(separator))
+
+
+def charge_strip(budget: RenderBudget, text: object, characters: object = None, *_: object) -> None:
+    """Each character of the text is looked for among those to strip."""
+    _charge_reading(budget, text)
+    if isinstance(characters, str) and len(characters) > _MAX_STRIPPED:
+        raise TemplateError(f"the chat template strips {len(characters)} characters")
 
 
 def charge_format(budget: RenderBudget, pattern: str, values: object) -> None:
@@ -78,13 +94,24 @@ def _charge_reading(budget: RenderBudget, value: object, *_: object, **__: objec
         charge_text(budget, value)
 
 
+def _charge_iteration(budget: RenderBudget, value: object, *_: object, **__: object) -> None:
+    # A text is gone through character by character, each an item.
+    if isinstance(value, str):
+        budget.spend_items(len(value))
+
+
+def _charge_sorting(budget: RenderBudget, value: object, *_: object, **__: object) -> None:
+    _charge_iteration(budget, value)
+    _charge_reading(budget, value)
+
+
 def _charge_comparison(budget: RenderBudget, value: object, *others: object) -> None:
     for compared in (value, *others):
         _charge_reading(budget, compared)
 
 
 def _charge_html(budget: RenderBudget, value: object) -> None:
-    charge_text(budget, value, growth=_HTML_GROWTH)
+    charge_text(budget, value, growth=HTML_GROWTH)
 
 
 def _charge_url(budget: RenderBudget, value: object) -> None:
@@ -105,6 +132,7 @@ def _join(context: BudgetedContext, value: Iterable[object], d: str = "", attrib
 
 @pass_context
 def _format(context: BudgetedContext, value: object, *args: object, **kwargs: object) -> object:
+    charge_text(context.budget, value)
     charge_format(context.budget, str(value), kwargs or args)
     return _JINJA_FILTERS["format"](value, *args, **kwargs)
 
@@ -176,10 +204,12 @@ FILTERS: Mapping[str, Function] = {
     **_table(
         _JINJA_FILTERS,
         {
-            _charge_nothing: "length count first last list map select selectattr reject rejectattr items default d "
-            "reverse batch slice int float abs round safe",
-            _charge_reading: "sort unique groupby dictsort min max lower upper trim capitalize title string center "
-            "truncate wordcount striptags",
+            _charge_nothing: "length count first last map select selectattr reject rejectattr items default d reverse "
+            "int float abs round",
+            _charge_iteration: "list batch slice",
+            _charge_sorting: "sort unique groupby dictsort min max",
+            _charge_reading: "lower upper capitalize title string safe center truncate wordcount",
+            charge_strip: "trim",
             charge_replace: "replace",
             _charge_indent: "indent",
             _charge_html: "e escape forceescape",

@@ -17,8 +17,9 @@ _COLLECTIONS: tuple[type[Collection[object]], ...] = (
     type({}.values()),
     type({}.items()),
 )
-# Hashing a tuple recurses in C without a check of the stack.
 _MAX_DEPTH = 500
+# Hashing a tuple goes through all tuples in it, every time that it is looked up.
+_MAX_HASHED = 1000
 _MAX_MESSAGES = 1000
 # The clock is looked at after so many operations on little, or fewer on much.
 _LOOK_EVERY = 200
@@ -44,10 +45,11 @@ class RenderLimits:
 
 @attrs.frozen
 class _Size:
-    """Of a collection with all that is nested in it, as often as it occurs there."""
+    """Of a collection with all that is nested in it, as often as it occurs there. `n_hashed`: what hashing visits."""
 
     n_items: int
     n_characters: int
+    n_hashed: int
     depth: int
 
 
@@ -115,7 +117,7 @@ class RenderBudget:
             self.spend_characters(growth * size.n_characters)
 
     def _check(self, size: _Size) -> None:
-        if size.n_items > self._limits.items or size.depth > _MAX_DEPTH:
+        if size.n_items > self._limits.items or size.depth > _MAX_DEPTH or size.n_hashed > _MAX_HASHED:
             raise TemplateError("the chat template nests collections without end")
 
     def _size(self, collection: Iterable[object]) -> _Size:
@@ -124,20 +126,22 @@ class RenderBudget:
         known = self._sizes.get(id(collection))
         if known is not None:
             return known[1]
-        n_items = n_characters = depth = 0
+        n_parts = n_items = n_characters = n_hashed = depth = 0
         parts: Iterable[object] = collection
         if isinstance(collection, dict):
             parts = (part for item in collection.items() for part in item)
         for part in parts:
-            n_items += 1
+            n_parts += 1
             if isinstance(part, str):
                 n_characters += len(part)
             elif isinstance(part, _COLLECTIONS):
                 size = self._size(part)
                 n_items += size.n_items
                 n_characters += size.n_characters
+                n_hashed += size.n_hashed
                 depth = max(depth, size.depth)
-        size = _Size(n_items, n_characters, depth + 1)
+        n_hashed = n_hashed + n_parts if isinstance(collection, tuple) else 0
+        size = _Size(n_items + n_parts, n_characters, n_hashed, depth + 1)
         self._sizes[id(collection)] = (collection, size)
         return size
 

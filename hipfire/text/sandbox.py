@@ -9,7 +9,7 @@ filters, tests and methods are those listed here and in `bounded_filters`, each 
 # ruff: noqa: N802  (Jinja names a visitor's methods after its nodes)
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jinja2 import nodes, pass_context
@@ -23,13 +23,16 @@ from jinja2.utils import Namespace
 from hipfire.errors import TemplateError
 from hipfire.text.bounded_filters import (
     FILTERS,
+    HTML_GROWTH,
     REPR_GROWTH,
     TESTS,
     BudgetedContext,
     charge_format,
     charge_join,
     charge_replace,
+    charge_strip,
     charge_text,
+    is_markup,
 )
 from hipfire.text.render_budget import RenderBudget, is_collection
 
@@ -57,7 +60,7 @@ _METHODS: tuple[tuple[type, frozenset[str]], ...] = (
 )  # fmt: skip
 
 # In a field of str.format: a width of five digits, or one taken from the arguments.
-_WIDE_FIELD = re.compile(r"\{[^{}]*:[^{}]*(?:\{|\d{5})")
+_WIDE_FIELD = re.compile(r"\{[^{}:]*:[^{}]*(?:\{|\d{5})")
 
 
 class _OpaqueNamespace(Namespace):
@@ -113,8 +116,12 @@ class _BudgetedCode(CodeGenerator):
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
         if isinstance(node.arg, nodes.Slice):
             self._within("sliced", super().visit_Getitem, node, frame)
-        else:
-            super().visit_Getitem(node, frame)
+            return
+        self.write("environment.subscripted(context, ")
+        self.visit(node.node, frame)
+        self.write(", ")
+        self.visit(node.arg, frame)
+        self.write(")")
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
         self._within("made", super().visit_List, node, frame)
@@ -130,6 +137,11 @@ class _BudgetedCode(CodeGenerator):
 
     def visit_ScopedEvalContextModifier(self, node: nodes.ScopedEvalContextModifier, _frame: Frame) -> None:
         self.fail("autoescape is for HTML, not for prompts", node.lineno)
+
+    def signature(self, node: Any, frame: Frame, extra_kwargs: Mapping[str, Any] | None = None) -> None:
+        if node.dyn_args or node.dyn_kwargs:
+            self.fail("arguments from a list (*) or a mapping (**) are not supported", node.lineno)
+        super().signature(node, frame, extra_kwargs)
 
     def _within(self, method: str, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame) -> None:
         """Emits what `visit` emits for `node`, passed through a method of the environment."""
@@ -157,7 +169,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
 
     code_generator_class = _BudgetedCode
     context_class = BudgetedContext
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    intercepted_binops = frozenset({"+", "-", "*", "**", "%"})
 
     def __init__(self) -> None:
         super().__init__(
@@ -195,9 +207,14 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
             context.budget.spend_items(len(value))
         return value
 
+    def subscripted(self, context: BudgetedContext, value: object, key: Any) -> object:
+        # Where there is no such key, Jinja may write it into a message.
+        self.compared(context, key)
+        return self.getitem(value, key)
+
     def compared(self, context: BudgetedContext, value: object) -> object:
         if is_collection(value):
-            context.budget.read(value)
+            charge_text(context.budget, value)
         else:
             context.budget.tick(len(value) if isinstance(value, str) else 0)
         return value
@@ -215,6 +232,11 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
             _charge_product(budget, operator, left, right)
         elif operator == "%" and isinstance(left, str):
             charge_format(budget, left, right)
+        elif operator == "-" and is_collection(left):
+            raise TemplateError("the chat template subtracts collections")
+        elif is_markup(left) or is_markup(right):
+            charge_text(budget, left, growth=HTML_GROWTH)
+            charge_text(budget, right, growth=HTML_GROWTH)
         result = super().call_binop(context, operator, left, right)
         budget.keep(result)
         return result
@@ -226,10 +248,13 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(owner, str):
             budget.tick(len(owner))
             args = _charge_method(budget, owner, __obj.__name__, args)
-        else:
-            budget.tick()
-            if isinstance(__obj, LoopContext) and args:
-                args = (budget.each(args[0]), *args[1:])
+        elif isinstance(owner, list | tuple | LoopContext):
+            # They compare the arguments with what they have.
+            charge_text(budget, owner)
+            charge_text(budget, args)
+        elif isinstance(__obj, LoopContext) and args:
+            args = (budget.each(args[0]), *args[1:])
+        budget.tick()
         result = super().call(__context, __obj, *args, **kwargs)
         # What a mapping holds was there before.
         if not isinstance(owner, dict):
@@ -277,6 +302,8 @@ def _charge_method(budget: RenderBudget, text: str, name: str, args: tuple[Any, 
     match name:
         case "replace" if len(args) > 1:
             charge_replace(budget, text, *args)
+        case "strip" | "lstrip" | "rstrip":
+            charge_strip(budget, text, *args)
         case "join" if args:
             parts = list(budget.each(args[0]))
             charge_join(budget, parts, text)

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar, cast
 import jinja2
 
 from hipfire.errors import TemplateError
-from hipfire.text.bounded_filters import BudgetedContext
+from hipfire.text.bounded_filters import BudgetedContext, charge_text
 from hipfire.text.render_budget import RenderBudget, RenderLimits
 from hipfire.text.sandbox import BudgetedEnvironment
 from hipfire.text.template_literals import Rewrite, rewrite_literals
@@ -27,6 +27,7 @@ _MAX_REASON = 1000
 _FAILURES = (
     jinja2.TemplateError,
     ArithmeticError,
+    AssertionError,
     AttributeError,
     LookupError,
     MemoryError,
@@ -138,8 +139,10 @@ class ChatTemplate:
         return self._now().strftime(format)
 
 
-def _raise_exception(message: object) -> NoReturn:
+@jinja2.pass_context
+def _raise_exception(context: BudgetedContext, message: object) -> NoReturn:
     """What templates call to refuse a conversation."""
+    charge_text(context.budget, message)
     raise TemplateError(str(message)[:_MAX_REASON])
 
 
