@@ -32,7 +32,8 @@ def chat(client: httpx.Client, **fields: object) -> httpx.Response:
 def wait_until_refused(port: int) -> None:
     """Wait until nobody listens on the port, which takes the server a moment after it said that it stops."""
     deadline = time.monotonic() + TIMEOUT_S
-    with suppress(ConnectionRefusedError):
+    # Reset: the listener was closed with this connection still in its backlog.
+    with suppress(ConnectionRefusedError, ConnectionResetError):
         while time.monotonic() < deadline:
             socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S).close()
         raise AssertionError(f"port {port} still takes connections")
