@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "config": "errors",
     "formats": "dtypes errors",
     "catalog": "config formats errors",
-    "text": "formats dtypes errors",
+    "text": "formats errors",
     "program": "dtypes errors",
     "models": "program formats dtypes errors",
     "kernels": "program dtypes errors",
