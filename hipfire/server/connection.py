@@ -93,24 +93,33 @@ class Connection(TCPServer):
     async def protocol_send(self, event: Event) -> None:
         # Whoever sends may be cancelled at any moment, at the latest by the end of its own answer. Half a frame, or a
         # timer that was not started again, would spoil the connection for the requests after it.
-        with trio.CancelScope(shield=True):
-            if isinstance(event, RawData):
-                is_sent = await self._send(event.data)
-            else:
-                is_sent = True
+        if isinstance(event, RawData):
+            await self._send(event.data)
+        else:
+            with trio.CancelScope(shield=True):
                 await super().protocol_send(event)
-        if not is_sent:
-            # An answer that waits for nothing else would never hear that there is nobody to send it to.
-            await trio.lowlevel.checkpoint()
 
-    async def _send(self, data: bytes) -> bool:
-        """Whether the data went out."""
-        with trio.move_on_after(self._stall_timeout_s), suppress(*_GONE):
-            async with self.send_lock:
+    async def _send(self, data: bytes) -> None:
+        with trio.CancelScope(deadline=trio.current_time() + self._stall_timeout_s, shield=True):
+            await self._lock_sending()
+            try:
                 await self.stream.send_all(data)
-            return True
+            except _GONE:
+                pass
+            else:
+                return
+            finally:
+                self.send_lock.release()
         self.abort()
-        return False
+        # An answer that waits for nothing else would never hear that there is nobody to send it to.
+        await trio.lowlevel.checkpoint()
+
+    async def _lock_sending(self) -> None:
+        # A lock that is free costs no turn of the loop this way; each token would pay for one.
+        try:
+            self.send_lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self.send_lock.acquire()
 
     async def _read_data(self) -> None:
         """Pass on what comes, until nothing more does."""

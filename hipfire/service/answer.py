@@ -1,19 +1,21 @@
-"""One answer while it is made: counts its tokens, takes its times, and says in the end how it went.
+"""One answer while it is made, from the engine's messages to events: its text, its times, how it ended.
 
 Knows no engine; the Trio clock is its clock.
 """
 
 import trio
 
-from hipfire.service.events import Completed, TextDelta, Timings, Usage
+from hipfire.errors import EngineUnavailable
+from hipfire.service.events import ChatEvent, Completed, TextDelta, Timings, Usage
 from hipfire.service.pipeline import AnswerPipeline
-from hipfire.wire.messages import Finished, Token
+from hipfire.wire.messages import Cancelled, Finished, Token
 
 
 class Answer:
-    """Begins with the request's submission to the engine."""
+    """Begins with the request's submission to the engine. `completed` is set at its end."""
 
     def __init__(self, pipeline: AnswerPipeline, *, n_prompt: int, queue_ms: float, warnings: tuple[str, ...]) -> None:
+        self.completed: Completed | None = None
         self._pipeline = pipeline
         self._n_prompt = n_prompt
         self._queue_ms = queue_ms
@@ -22,31 +24,39 @@ class Answer:
         self._submitted_at = trio.current_time()
         self._first_at = self._last_at = self._submitted_at
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop string came up: there is nothing more to say."""
-        return self._pipeline.stopped
+    def take(self, message: Token | Finished | Cancelled) -> tuple[ChatEvent, ...]:
+        """The events in a message; none where it is still open what it will be. The last one is Completed.
 
-    def feed(self, token: Token) -> TextDelta | None:
-        """The text that a token settles."""
+        Raises EngineUnavailable where the engine broke off.
+        """
+        if isinstance(message, Token):
+            delta = self._take_token(message)
+            if not self._pipeline.stopped:
+                return () if delta is None else (delta,)
+            finished = None
+        elif isinstance(message, Finished):
+            delta, finished = self._pipeline.close(), message
+        else:
+            raise EngineUnavailable("the engine stopped the answer before its end")
+        self.completed = self._summary(finished)
+        return (self.completed,) if delta is None else (delta, self.completed)
+
+    def _take_token(self, token: Token) -> TextDelta | None:
         self._last_at = trio.current_time()
         if not self._n_generated:
             self._first_at = self._last_at
         self._n_generated += 1
         return self._pipeline.feed(token)
 
-    def rest(self) -> TextDelta | None:
-        """The text that was held back, at the end."""
-        return self._pipeline.close()
-
-    def completed(self, finished: Finished | None) -> Completed:
-        """How it went, from the engine's own figures where it came to the end by itself."""
+    def _summary(self, finished: Finished | None) -> Completed:
+        """From the engine's own figures where it came to the end by itself, and was not stopped by a stop string."""
         prompt_ms = 1000 * (self._first_at - self._submitted_at)
         decode_ms = 1000 * (self._last_at - self._first_at)
         if finished is not None:
             prompt_ms, decode_ms = finished.prompt_ms, finished.decode_ms
         return Completed(
-            finish_reason=finished.reason if finished is not None and not self.stopped else "stop",
+            # What was held back may turn out to be a stop string in the very end.
+            finish_reason="stop" if finished is None or self._pipeline.stopped else finished.reason,
             usage=Usage(
                 n_prompt=self._n_prompt,
                 n_cached=finished.n_cached if finished is not None else 0,

@@ -1,4 +1,4 @@
-"""What a chat yields: one Started, any number of TextDeltas, one Completed. An error is raised instead."""
+"""What a chat yields: any number of TextDeltas, then one Completed. An error is raised instead."""
 
 import attrs
 
@@ -17,13 +17,6 @@ class ChosenToken:
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Started:
-    """The engine is at work on the request. `model` is the one that answers."""
-
-    model: str
 
 
 @attrs.frozen
@@ -60,4 +53,4 @@ class Completed:
     warnings: tuple[str, ...] = ()
 
 
-ChatEvent = Started | TextDelta | Completed
+ChatEvent = TextDelta | Completed

@@ -6,7 +6,7 @@ A chat runs in its caller's scope: cancelling the caller, at whatever point, fre
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -16,23 +16,17 @@ import trio
 from hipfire.catalog.registry import default_model
 from hipfire.catalog.store import InstalledModel, Listing
 from hipfire.config.schema import Settings
-from hipfire.errors import EngineUnavailable, HipfireError
+from hipfire.errors import HipfireError
 from hipfire.service.admission import Admission
-from hipfire.service.answer import Answer
-from hipfire.service.conversation import encode_conversation
+from hipfire.service.chat import Chat
 from hipfire.service.engine_process import Spawn, spawn_engine
-from hipfire.service.events import ChatEvent, Started
+from hipfire.service.events import ChatEvent
 from hipfire.service.link import EngineLink
 from hipfire.service.listing import ModelEntry, list_models
 from hipfire.service.model_text import read_model_text
-from hipfire.service.pipeline import AnswerPipeline
-from hipfire.service.reasoning import drop_wishes
 from hipfire.service.request import ChatJob
 from hipfire.service.residency import LoadedModel, OnLoading, ReadText, Residency, ignore_loading
-from hipfire.service.sampling import fit_max_tokens, resolve_sampling
 from hipfire.service.stats import Stats
-from hipfire.service.ticket import Ticket
-from hipfire.wire.messages import Finished, Generate, Token
 
 log = logging.getLogger("hipfire.service")
 
@@ -151,72 +145,26 @@ class Service:
         self.admission.close()
         self._link.fail_all("the server is shutting down")
 
+    async def open_chat(self, job: ChatJob) -> Chat:
+        """A chat that is to be started, and closed in any case. Raises ModelNotFound, before any waiting."""
+        tally = self.stats.count()
+        try:
+            model = await self.resolve(job.model)
+        except HipfireError:
+            tally.failed()
+            raise
+        return Chat(
+            job,
+            model,
+            admission=self.admission,
+            residency=self._residency,
+            link=self._link,
+            tally=tally,
+            draw_seed=self._draw_seed,
+        )
+
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
-        """Answer. Raises HipfireError's subclasses; may be left at any point, if it is closed then."""
-        with self.stats.counting(), ExitStack() as held:
-            wanted = await self.resolve(job.model)
-            yield Started(model=wanted.tag)
-            arrived_at = trio.current_time()
-            place = held.enter_context(self.admission.enter())
-            await place.turn()
-            model = await self._residency.acquire(wanted)
-            held.callback(self._residency.release)
-            queue_ms = 1000 * (trio.current_time() - arrived_at)
-            warnings = drop_wishes(job.reasoning_wishes, model=model.model.tag, thinks=model.text.thinks)
-            message = await trio.to_thread.run_sync(partial(self._prepared, job, model), abandon_on_cancel=True)
-            ticket = self._submit(model, message)
-            # The place and the model are free when the engine is through, be the client slow or gone.
-            ticket.at_end(held.pop_all().close)
-            answer = Answer(
-                AnswerPipeline(model.text.tokenizer, stop=job.stop),
-                n_prompt=len(message.prompt),
-                queue_ms=queue_ms,
-                warnings=warnings,
-            )
-            finished: Finished | None = None
-            try:
-                async for event in ticket:
-                    if isinstance(event, Token):
-                        if (delta := answer.feed(event)) is not None:
-                            yield delta
-                        if answer.stopped:
-                            break
-                    elif isinstance(event, Finished):
-                        finished = event
-                    else:
-                        raise EngineUnavailable("the engine stopped the answer before its end")
-            finally:
-                ticket.cancel()
-            if (delta := answer.rest()) is not None:
-                yield delta
-            completed = answer.completed(finished)
-            self.stats.completed(completed)
-        # Outside: who goes now has got all of it.
-        yield completed
-
-    def _prepared(self, job: ChatJob, model: LoadedModel) -> Generate:
-        """What the engine is asked for; runs in a worker thread. Raises InvalidRequest."""
-        settings = model.settings
-        prompt = encode_conversation(
-            model.text, job.messages, system=settings.prompt.system, arguments=job.template_arguments
-        )
-        max_tokens = fit_max_tokens(
-            job.max_tokens,
-            settings.generation.max_tokens,
-            n_prompt=len(prompt),
-            context_length=model.engine.context_length,
-        )
-        return Generate(
-            id=secrets.token_hex(8),
-            prompt=tuple(prompt),
-            max_tokens=max_tokens,
-            stop_ids=tuple(sorted(model.text.tokenizer.eos_ids)),
-            sampling=resolve_sampling(
-                job.sampling, settings.generation, n_vocab=model.engine.n_vocab, draw_seed=self._draw_seed
-            ),
-        )
-
-    def _submit(self, model: LoadedModel, message: Generate) -> Ticket:
-        if self._residency.resident is not model:
-            raise EngineUnavailable("the engine died meanwhile and is being restarted", hint="try again")
-        return self._link.generate(message)
+        """All of a chat. Raises HipfireError's subclasses; may be left at any point, if it is closed then."""
+        with await self.open_chat(job) as chat:
+            async for event in await chat.start():
+                yield event

@@ -1,13 +1,9 @@
 """Counts what the service did. Knows no HTTP."""
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import attrs
-import trio
 
-from hipfire.errors import HipfireError
 from hipfire.service.events import Completed
 
 _N_RECENT = 16
@@ -46,22 +42,35 @@ class Stats:
         self.n_cached_tokens = 0
         self.recent: deque[Speed] = deque(maxlen=_N_RECENT)
 
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Counts the request in the block by the way the block ends: through, by an error, by a cancellation."""
-        try:
-            yield
-        except HipfireError:
-            self.n_failed += 1
-            raise
-        except (trio.Cancelled, GeneratorExit):
-            self.n_cancelled += 1
-            raise
-        self.n_served += 1
+    def count(self) -> "Tally":
+        """Count a request that has just come."""
+        return Tally(self)
 
-    def completed(self, completed: Completed) -> None:
-        """Note the figures of an answer."""
-        self.recent.append(speed_of(completed))
-        if completed.usage.n_cached:
-            self.n_cache_hits += 1
-            self.n_cached_tokens += completed.usage.n_cached
+
+class Tally:
+    """How one request ended. The first thing that is said of it counts."""
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+        self._is_counted = False
+
+    def served(self, completed: Completed) -> None:
+        """It was answered."""
+        if not self._is_counted:
+            self._is_counted = True
+            self._stats.n_served += 1
+            self._stats.recent.append(speed_of(completed))
+            self._stats.n_cache_hits += completed.usage.n_cached > 0
+            self._stats.n_cached_tokens += completed.usage.n_cached
+
+    def failed(self) -> None:
+        """It ended in an error."""
+        if not self._is_counted:
+            self._is_counted = True
+            self._stats.n_failed += 1
+
+    def close(self) -> None:
+        """It is over; if nothing else was said of it, its client went."""
+        if not self._is_counted:
+            self._is_counted = True
+            self._stats.n_cancelled += 1

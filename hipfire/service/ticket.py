@@ -56,9 +56,19 @@ class Ticket:
 
     async def __anext__(self) -> Token | Finished | Cancelled:
         try:
-            event = await self._receive.receive()
+            return _raised(await self._receive.receive())
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
-        if isinstance(event, HipfireError):
-            raise event
-        return event
+
+    def receive_nowait(self) -> Token | Finished | Cancelled | None:
+        """What there is already, if anything."""
+        try:
+            return _raised(self._receive.receive_nowait())
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return None
+
+
+def _raised(event: Token | Finished | Cancelled | HipfireError) -> Token | Finished | Cancelled:
+    if isinstance(event, HipfireError):
+        raise event
+    return event

@@ -1,0 +1,115 @@
+"""One chat from the queue to the engine: waits for its turn, for the model, for the prompt. Knows no HTTP."""
+
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from hipfire.catalog.store import InstalledModel
+from hipfire.errors import EngineUnavailable, HipfireError
+from hipfire.service.admission import Admission
+from hipfire.service.answer import Answer
+from hipfire.service.conversation import encode_conversation
+from hipfire.service.generation import Generation
+from hipfire.service.link import EngineLink
+from hipfire.service.pipeline import AnswerPipeline
+from hipfire.service.reasoning import drop_wishes
+from hipfire.service.request import ChatJob
+from hipfire.service.residency import LoadedModel, Residency
+from hipfire.service.sampling import fit_max_tokens, resolve_sampling
+from hipfire.service.stats import Tally
+from hipfire.wire.messages import Generate
+
+
+class Chat:
+    """Made by `Service.open_chat`. Leaving its `with` block, whenever, frees the place and stops the engine."""
+
+    def __init__(
+        self,
+        job: ChatJob,
+        model: InstalledModel,
+        *,
+        admission: Admission,
+        residency: Residency,
+        link: EngineLink,
+        tally: Tally,
+        draw_seed: Callable[[], int],
+    ) -> None:
+        self.model = model.tag
+        """The model that answers."""
+        self._job = job
+        self._wanted = model
+        self._admission = admission
+        self._residency = residency
+        self._link = link
+        self._tally = tally
+        self._draw_seed = draw_seed
+        self._held = ExitStack()
+        self._generation: Generation | None = None
+
+    async def start(self) -> Generation:
+        """Wait for a turn, load the model where it is not loaded, and set the engine to work.
+
+        Raises HipfireError's subclasses.
+        """
+        try:
+            self._generation = await self._start()
+        except HipfireError:
+            self._tally.failed()
+            raise
+        return self._generation
+
+    async def _start(self) -> Generation:
+        arrived_at = trio.current_time()
+        place = self._held.enter_context(self._admission.enter())
+        await place.turn()
+        model = await self._residency.acquire(self._wanted)
+        self._held.callback(self._residency.release)
+        queue_ms = 1000 * (trio.current_time() - arrived_at)
+        warnings = drop_wishes(self._job.reasoning_wishes, model=self.model, thinks=model.text.thinks)
+        message = await trio.to_thread.run_sync(partial(self._prepared, model), abandon_on_cancel=True)
+        if self._residency.resident is not model:
+            raise EngineUnavailable("the engine died meanwhile and is being restarted", hint="try again")
+        ticket = self._link.generate(message)
+        # The place and the model are free when the engine is through, be the client slow or gone.
+        ticket.at_end(self._held.pop_all().close)
+        pipeline = AnswerPipeline(model.text.tokenizer, stop=self._job.stop)
+        answer = Answer(pipeline, n_prompt=len(message.prompt), queue_ms=queue_ms, warnings=warnings)
+        return Generation(ticket, answer, self._tally)
+
+    def _prepared(self, model: LoadedModel) -> Generate:
+        """What the engine is asked for; runs in a worker thread. Raises InvalidRequest."""
+        job, settings = self._job, model.settings
+        prompt = encode_conversation(
+            model.text, job.messages, system=settings.prompt.system, arguments=job.template_arguments
+        )
+        max_tokens = fit_max_tokens(
+            job.max_tokens,
+            settings.generation.max_tokens,
+            n_prompt=len(prompt),
+            context_length=model.engine.context_length,
+        )
+        return Generate(
+            id=secrets.token_hex(8),
+            prompt=tuple(prompt),
+            max_tokens=max_tokens,
+            stop_ids=tuple(sorted(model.text.tokenizer.eos_ids)),
+            sampling=resolve_sampling(
+                job.sampling, settings.generation, n_vocab=model.engine.n_vocab, draw_seed=self._draw_seed
+            ),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+        if self._generation is not None:
+            self._generation.close()
+        self._tally.close()
