@@ -1,6 +1,6 @@
 """The CPU as a device: compiled kernels run a whole Program on their own threads, without the GIL.
 
-Weights are repacked once at load (kernels/cpu/formats.h); activations are quantised to int8 by blocks of 32 where the
+Weights are repacked once at load (kernels/cpu/formats.h); activations are quantised to int16 by blocks of 32 where the
 weights are quantised. A row's bits depend on nothing but the row and its sequence: not on how a prompt is cut into
 steps, on what shares the step, or on the number of threads. Knows no model and no file format.
 """
@@ -74,7 +74,7 @@ class CpuDevice:
         """See `Device.load_nbytes`. Threads' scratch, a few KiB each, is not counted."""
         kv_cache = _choose_kv_cache(limits)
         _check_support(self._library, program)
-        plan = plan_buffers(program, _counting_rows(limits), self._library.q8_row_nbytes, keep=False)
+        plan = plan_buffers(program, _counting_rows(limits), self._library.q16_row_nbytes, keep=False)
         states = sum(_state_nbytes(self._library, state, limits, kv_cache) for state in program.states)
         return plan.nbytes + states + sum(_packed_nbytes(self._library, weight) for weight in program.weights)
 
@@ -160,7 +160,7 @@ class CpuExecutable:
 
     def _load(self, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
         self._n_rows = _counting_rows(self._limits)
-        self._plan = plan_buffers(self._program, self._n_rows, self._library.q8_row_nbytes, keep=self._keep_buffers)
+        self._plan = plan_buffers(self._program, self._n_rows, self._library.q16_row_nbytes, keep=self._keep_buffers)
         self._arena = _zeros(self._plan.nbytes)
         self._states = {
             state.name: _zeros(_state_nbytes(self._library, state, self._limits, self.kv_cache))

@@ -16,7 +16,7 @@ from hipfire.program.program import Program
 
 ALIGNMENT = 64
 ROW_WISE = (ops.RmsNorm, ops.Gated, ops.GatherOutputs)
-"""Ops whose kernels write their rows as int8 too when asked to; the outputs of others need an op for it."""
+"""Ops whose kernels write their rows as int16 too when asked to; the outputs of others need an op for it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -29,20 +29,20 @@ class Region:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Plan:
-    """Where in one arena of `nbytes` each buffer's floats lie, and its int8 form where a kernel reads that."""
+    """Where in one arena of `nbytes` each buffer's floats lie, and its int16 form where a kernel reads that."""
 
     floats: Mapping[str, Region]
-    q8: Mapping[str, Region]
+    q16: Mapping[str, Region]
     nbytes: int
 
 
-def reads_q8(op: ops.Op) -> bool:
-    """Whether an op multiplies with quantised weights, hence reads its input as int8."""
+def reads_q16(op: ops.Op) -> bool:
+    """Whether an op multiplies with quantised weights, hence reads its input as int16."""
     return isinstance(op, ops.Linear) and any(weight.dtype.is_quantised for weight in op.weights)
 
 
 def plan_buffers(
-    program: Program, n_rows: Callable[[Buffer], int], q8_row_nbytes: Callable[[int], int], *, keep: bool
+    program: Program, n_rows: Callable[[Buffer], int], q16_row_nbytes: Callable[[int], int], *, keep: bool
 ) -> Plan:
     """Place the buffers: two share memory when the one's last reader is before the other's writer, unless `keep`."""
     last_read = {program.logits.name: len(program.ops)}
@@ -51,11 +51,11 @@ def plan_buffers(
         for operand in op.operands():
             if isinstance(operand, Buffer):
                 last_read[operand.name] = max(last_read.get(operand.name, 0), index)
-        if isinstance(op, ops.Linear) and reads_q8(op):
+        if isinstance(op, ops.Linear) and reads_q16(op):
             quantised.add(op.x.name)
     arena = _Arena()
     floats: dict[str, Region] = {}
-    q8: dict[str, Region] = {}
+    q16: dict[str, Region] = {}
     for index, op in enumerate(program.ops):
         if not keep:
             arena.free_before(index)
@@ -63,8 +63,8 @@ def plan_buffers(
         rows = n_rows(op.out)
         floats[op.out.name] = arena.place(rows * op.out.width * 4, until)
         if op.out.name in quantised:
-            q8[op.out.name] = arena.place(rows * q8_row_nbytes(op.out.width), until)
-    return Plan(floats=floats, q8=q8, nbytes=arena.nbytes)
+            q16[op.out.name] = arena.place(rows * q16_row_nbytes(op.out.width), until)
+    return Plan(floats=floats, q16=q16, nbytes=arena.nbytes)
 
 
 class _Arena:
@@ -111,9 +111,9 @@ class Addresses:
         """A buffer's floats; null for none."""
         return None if buffer is None else self.arena + self.plan.floats[buffer.name].offset
 
-    def q8(self, buffer: Buffer) -> int | None:
-        """A buffer's int8 form; null where nobody reads it."""
-        region = self.plan.q8.get(buffer.name)
+    def q16(self, buffer: Buffer) -> int | None:
+        """A buffer's int16 form; null where nobody reads it."""
+        region = self.plan.q16.get(buffer.name)
         return None if region is None else self.arena + region.offset
 
     def matrices(self, weights: tuple[Weight, ...], biases: tuple[Weight | None, ...]) -> dict[str, int]:
@@ -146,10 +146,10 @@ def lower(program: Program, at: Addresses) -> list[CpuOp]:
     for op in program.ops:
         lowered.append(LOWER[type(op)](op, at))
         if isinstance(op, ROW_WISE):
-            lowered[-1].out_q8 = at.q8(op.out)
-        elif at.q8(op.out) is not None:
+            lowered[-1].out_q16 = at.q16(op.out)
+        elif at.q16(op.out) is not None:
             lowered.append(_op(OpKind.QUANTISE, op.out, at, x=at.floats(op.out), width_in=op.out.width))
-            lowered[-1].out_q8 = at.q8(op.out)
+            lowered[-1].out_q16 = at.q16(op.out)
     return lowered
 
 
@@ -181,7 +181,7 @@ def _linear(op: ops.Linear, at: Addresses) -> CpuOp:
         op.out,
         at,
         x=at.floats(op.x),
-        x_q8=at.q8(op.x),
+        x_q16=at.q16(op.x),
         residual=at.floats(op.residual),
         width_in=op.x.width,
         **at.matrices(op.weights, op.biases),

@@ -11,7 +11,7 @@ from typing import Any
 
 from hipfire.errors import DeviceError
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 
 class OpKind(enum.IntEnum):
@@ -52,9 +52,9 @@ class CpuOp(Structure):
         ("kind", c_int32),
         ("per_output", c_int32),
         ("out", c_void_p),
-        ("out_q8", c_void_p),
+        ("out_q16", c_void_p),
         ("x", c_void_p),
-        ("x_q8", c_void_p),
+        ("x_q16", c_void_p),
         ("residual", c_void_p),
         ("weight", c_void_p),
         ("angles", c_void_p),
@@ -114,7 +114,7 @@ class Library:
             raise DeviceError(f"{path.name} is of another build", hint="run python -m hipfire.kernels.build")
         self.machine_has = declare("hf_machine_has", c_bool, c_char_p)
         self.packed_nbytes = declare("hf_packed_nbytes", c_int64, c_int32, c_int64, c_int64)
-        self.q8_row_nbytes = declare("hf_q8_row_nbytes", c_int64, c_int64)
+        self.q16_row_nbytes = declare("hf_q16_row_nbytes", c_int64, c_int64)
         self.scratch_nbytes = declare("hf_scratch_nbytes", c_int64, c_int64)
         self.kv_nbytes = declare("hf_kv_nbytes", c_int64, c_int32, c_int32, c_int32, c_int32, c_bool)
         self.pool_open = declare("hf_pool_open", c_void_p, c_int32, c_int64)

@@ -53,9 +53,9 @@ static void *here(const void *there)
 static void move_op(struct op *op)
 {
     MOVE(op->out);
-    MOVE(op->out_q8);
+    MOVE(op->out_q16);
     MOVE(op->x);
-    MOVE(op->x_q8);
+    MOVE(op->x_q16);
     MOVE(op->residual);
     MOVE(op->weight);
     MOVE(op->angles);

@@ -15,10 +15,10 @@ from hipfire.program.program import Builder
 
 
 def quantised(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What is left of activations that go through int8 by blocks of 32."""
+    """What is left of activations that go through int16 by blocks of 32."""
     blocks = x.reshape(-1, 32)
     top = np.abs(blocks).max(1, keepdims=True)
-    return (np.rint(blocks * (np.float32(127) / top)) * (top / np.float32(127))).reshape(x.shape)
+    return (np.rint(blocks * (np.float32(32767) / top)) * (top / np.float32(32767))).reshape(x.shape)
 
 
 @pytest.fixture(params=machine_variants())

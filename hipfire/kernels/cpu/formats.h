@@ -1,8 +1,8 @@
 /* Packed weights: how the matrices of every format lie in memory while the kernels run.
  *
- * Eight rows (outputs) are interleaved. A tile is 8 rows by 32 columns (inputs); in its unpacked form it is eight
- * vectors w[0..7] with w[j] byte 4 r + t = q of row r, column 4 j + t, so that a vector times four activations, repeated
- * eight times, gives the partial sums of eight outputs. Tiles of one row group follow each other along the columns, and
+ * Eight rows (outputs) are interleaved. A tile is 8 rows by 32 columns (inputs); as bytes it is eight vectors w[0..7]
+ * with w[j] byte 4 r + t = q of row r, column 4 j + t, so that a vector times four activations, repeated eight times,
+ * gives the partial sums of eight outputs. Tiles of one row group follow each other along the columns, and
  * the groups follow each other: both the one-row and the many-row kernel read the weights as one stream.
  *
  * A tile is stored as [scales][low bits][high bits]:
@@ -31,21 +31,20 @@ struct layout {
     int low, high;    /* bits of q in the two planes */
     enum scales scales;
     int offset; /* value = scale * (q - offset); 0 in formats with a minimum */
-    int depth;  /* how many dot2 results fit into an int16 sum: depth * 2 * (2**bits - 1) * 127 < 2**15 */
 };
 
 /* One row a format: name, then the layout. */
 #define QUANTISED_FORMATS(ROW)                       \
-    ROW(q4_0, 32, 18, 4, 0, SCALES_D, 8, 8)          \
-    ROW(q4_1, 32, 20, 4, 0, SCALES_DM, 0, 8)         \
-    ROW(q5_0, 32, 22, 4, 1, SCALES_D, 16, 4)         \
-    ROW(q5_1, 32, 24, 4, 1, SCALES_DM, 0, 4)         \
-    ROW(q8_0, 32, 34, 8, 0, SCALES_D, 0, 1)          \
-    ROW(q2_k, 256, 84, 2, 0, SCALES_K16M, 0, 8)      \
-    ROW(q3_k, 256, 110, 2, 1, SCALES_K16, 4, 8)      \
-    ROW(q4_k, 256, 144, 4, 0, SCALES_K, 0, 8)        \
-    ROW(q5_k, 256, 176, 4, 1, SCALES_K, 0, 4)        \
-    ROW(q6_k, 256, 210, 4, 2, SCALES_K16, 32, 2)
+    ROW(q4_0, 32, 18, 4, 0, SCALES_D, 8)\
+    ROW(q4_1, 32, 20, 4, 0, SCALES_DM, 0)\
+    ROW(q5_0, 32, 22, 4, 1, SCALES_D, 16)\
+    ROW(q5_1, 32, 24, 4, 1, SCALES_DM, 0)\
+    ROW(q8_0, 32, 34, 8, 0, SCALES_D, 0)\
+    ROW(q2_k, 256, 84, 2, 0, SCALES_K16M, 0)\
+    ROW(q3_k, 256, 110, 2, 1, SCALES_K16, 4)\
+    ROW(q4_k, 256, 144, 4, 0, SCALES_K, 0)\
+    ROW(q5_k, 256, 176, 4, 1, SCALES_K, 0)\
+    ROW(q6_k, 256, 210, 4, 2, SCALES_K16, 32)
 
 /* One row an element type: name, bytes an element, how to load eight of them. Packed as [column][8 rows]. */
 #define FLOAT_FORMATS(ROW)           \
@@ -98,9 +97,10 @@ INLINE int64_t group_nbytes(struct layout f, int64_t n_in)
     return n_in / f.block * (header_nbytes(f) + f.block / TILE_COLUMNS * (int64_t)tile_nbytes(f));
 }
 
-/* A tile ready to multiply: w as above, value = d[h] * q + m[h] with h the half of the tile (0 in formats of 32). */
+/* A tile ready to multiply, its integers widened: even[j] holds columns 4 j and 4 j + 2 of every row, odd[j] columns
+ * 4 j + 1 and 4 j + 3. value = d[h] * q + m[h] with h the half of the tile (0 in formats of 32). */
 struct tile {
-    u8x32 w[TILE_VECTORS];
+    i16x16 even[TILE_VECTORS], odd[TILE_VECTORS];
     f32x8 d[2], m[2];
 };
 
@@ -134,20 +134,31 @@ INLINE void unpack_scales(struct layout f, const uint8_t *header, const uint8_t 
     }
 }
 
-INLINE void unpack_quants(struct layout f, const uint8_t *low, u8x32 *w)
+/* The `bits` from bit `shift` on of every byte of w[j]'s vector, the even bytes in `even`, the odd ones in `odd`. */
+INLINE void add_plane(u16x16 vector, int shift, int bits, int at, i16x16 *even, i16x16 *odd)
+{
+    const uint16_t mask = (uint16_t)((1 << bits) - 1);
+    *even |= (i16x16)((vector >> shift & mask) << at);
+    *odd |= (i16x16)((vector >> (8 + shift) & mask) << at);
+}
+
+INLINE void unpack_quants(struct layout f, const uint8_t *low, struct tile *out)
 {
     const uint8_t *high = low + f.low * 32;
+    const int low_vectors = f.low, high_vectors = f.high;
     for (int j = 0; j < TILE_VECTORS; j++) {
-        if (f.low == 8)
-            w[j] = load_u8x32(low + 32 * j);
-        else if (f.low == 4)
-            w[j] = load_u8x32(low + 32 * (j % 4)) >> (j / 4 * 4) & 15;
-        else
-            w[j] = load_u8x32(low + 32 * (j % 2)) >> (j / 2 * 2) & 3;
-        if (f.high == 1)
-            w[j] |= (load_u8x32(high) >> j & 1) << f.low;
-        else if (f.high == 2)
-            w[j] |= (load_u8x32(high + 32 * (j % 2)) >> (j / 2 * 2) & 3) << f.low;
+        const u16x16 vector = load_u16x16(low + 32 * (j % low_vectors));
+        if (is_signed(f)) {
+            out->even[j] = (i16x16)(vector << 8) >> 8;
+            out->odd[j] = (i16x16)vector >> 8;
+            continue;
+        }
+        out->even[j] = out->odd[j] = (i16x16){0};
+        add_plane(vector, j / low_vectors * f.low, f.low, 0, &out->even[j], &out->odd[j]);
+        if (f.high) {
+            const u16x16 more = load_u16x16(high + 32 * (j % high_vectors));
+            add_plane(more, j / high_vectors * f.high, f.high, f.low, &out->even[j], &out->odd[j]);
+        }
     }
 }
 
@@ -165,34 +176,36 @@ INLINE struct cursor cursor_at(struct layout f, const uint8_t *group)
 INLINE void unpack_next(struct layout f, struct cursor *at, struct tile *out)
 {
     unpack_scales(f, at->header, at->tile, out->d, out->m);
-    unpack_quants(f, at->tile + tile_scales_nbytes(f), out->w);
+    unpack_quants(f, at->tile + tile_scales_nbytes(f), out);
     at->tile += tile_nbytes(f);
     if (--at->left == 0) {
         *at = cursor_at(f, at->tile);
     }
 }
 
-/* Activations as integers: a row of n columns is [int8 q[n]][float d[n/32]][float s32[n/32]][float s16[n/16]], the value
- * d * q, with s32 and s16 the sums of each 32 and each 16 values: what the minima of the weights are multiplied with. */
-INLINE int64_t q8_row_nbytes(int64_t n)
+/* Activations as integers of 16 bits, value = d * q with a d for each 32 columns: with 8 bits the rounding of outliers'
+ * neighbours shows in the answers. A row of n columns is [int16 q[n]][float d[n/32]][float s32[n/32]][float s16[n/16]];
+ * of each four q the middle two are swapped, as a tile's columns are; s32 and s16 are the sums of each 32 and each 16
+ * values, which the minima of the weights are multiplied with. */
+INLINE int64_t q16_row_nbytes(int64_t n)
 {
-    return (n + n / 32 * 4 * 4 + 63) / 64 * 64;
+    return (2 * n + n / 32 * 4 * 4 + 63) / 64 * 64;
 }
 
-struct q8_row {
-    const int8_t *q;
+struct q16_row {
+    const int16_t *q;
     const float *d, *s32, *s16;
 };
 
-INLINE struct q8_row q8_row_at(const uint8_t *rows, int64_t n, int64_t row)
+INLINE struct q16_row q16_row_at(const uint8_t *rows, int64_t n, int64_t row)
 {
-    const uint8_t *p = rows + row * q8_row_nbytes(n);
-    const float *d = (const float *)(p + n);
-    return (struct q8_row){(const int8_t *)p, d, d + n / 32, d + n / 32 * 2};
+    const uint8_t *p = rows + row * q16_row_nbytes(n);
+    const float *d = (const float *)(p + 2 * n);
+    return (struct q16_row){(const int16_t *)p, d, d + n / 32, d + n / 32 * 2};
 }
 
 /* The sums over the columns that share a scale. */
-INLINE const float *sums_of(struct layout f, struct q8_row a)
+INLINE const float *sums_of(struct layout f, struct q16_row a)
 {
     return scale_columns(f) == 16 ? a.s16 : a.s32;
 }

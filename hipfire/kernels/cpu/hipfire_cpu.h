@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Raised with every change of a struct or function below; devices/cpu.py refuses a library of another number. */
-enum { ABI_VERSION = 1 };
+enum { ABI_VERSION = 2 };
 
 enum op_kind {
     OP_EMBED,
@@ -32,14 +32,14 @@ struct matrix {
 };
 
 /* One op of a program. Which fields an op reads, and what they mean, is said where it is run; the rest is zero.
- * Activations are rows of `width` floats (out, x, residual) or of q8_row_nbytes(width) bytes (out_q8, x_q8). */
+ * Activations are rows of `width` floats (out, x, residual) or of q16_row_nbytes(width) bytes (out_q16, x_q16). */
 struct op {
     int32_t kind;
     int32_t per_output; /* rows: 0 the step's tokens, 1 its outputs */
     float *out;
-    uint8_t *out_q8;
+    uint8_t *out_q16;
     const float *x;
-    const uint8_t *x_q8;
+    const uint8_t *x_q16;
     const float *residual;
     const float *weight;
     const float *angles;
@@ -68,7 +68,7 @@ EXPORT bool hf_machine_has(const char *variant);
 /* The name of format number i, or null past the last. */
 EXPORT const char *hf_format_name(int32_t i);
 EXPORT int64_t hf_packed_nbytes(int32_t format, int64_t n_out, int64_t n_in);
-EXPORT int64_t hf_q8_row_nbytes(int64_t n);
+EXPORT int64_t hf_q16_row_nbytes(int64_t n);
 /* Scratch that a thread needs for a matrix of n_in columns. */
 EXPORT int64_t hf_scratch_nbytes(int64_t n_in);
 /* Bytes of one layer's keys, and of its values. max_seq is a multiple of 32. */

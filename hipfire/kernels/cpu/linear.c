@@ -20,35 +20,24 @@ EXPORT int64_t hf_scratch_nbytes(int64_t n_in)
     return (n_in + TILE_COLUMNS - 1) / TILE_COLUMNS * (int64_t)sizeof(struct tile);
 }
 
-EXPORT int64_t hf_q8_row_nbytes(int64_t n)
+EXPORT int64_t hf_q16_row_nbytes(int64_t n)
 {
-    return q8_row_nbytes(n);
-}
-
-INLINE i16x16 dot2(struct layout f, u8x32 w, i8x32 a)
-{
-    return is_signed(f) ? dot2_signed((i8x32)w, a) : dot2_unsigned(w, a);
+    return q16_row_nbytes(n);
 }
 
 /* acc[r] += one tile times its 32 columns of n rows. */
-INLINE void multiply_tile(struct layout f, const struct tile *tile, const struct q8_row *a, int n, int64_t t, f32x8 *acc)
+INLINE void multiply_tile(struct layout f, const struct tile *tile, const struct q16_row *a, int n, int64_t t, f32x8 *acc)
 {
     const int per_scale = scale_columns(f) / 4, n_scales = TILE_VECTORS / per_scale;
     for (int h = 0; h < n_scales; h++) {
         i32x8 sum[ROWS_AT_ONCE];
-        for (int at = 0; at < per_scale; at += f.depth) {
-            i16x16 part[ROWS_AT_ONCE];
-            const int depth = f.depth < per_scale ? f.depth : per_scale;
-            for (int i = 0; i < depth; i++) {
-                const int j = h * per_scale + at + i;
-                const u8x32 w = tile->w[j];
-                for (int r = 0; r < n; r++) {
-                    i16x16 product = dot2(f, w, splat_i8x4(a[r].q + t * TILE_COLUMNS + 4 * j));
-                    part[r] = i ? part[r] + product : product;
-                }
+        for (int j = h * per_scale; j < (h + 1) * per_scale; j++) {
+            const i16x16 even = tile->even[j], odd = tile->odd[j];
+            for (int r = 0; r < n; r++) {
+                const int16_t *q = a[r].q + t * TILE_COLUMNS + 4 * j;
+                const i32x8 product = dot2(even, splat_pair(q)) + dot2(odd, splat_pair(q + 2));
+                sum[r] = j == h * per_scale ? product : sum[r] + product;
             }
-            for (int r = 0; r < n; r++)
-                sum[r] = at ? sum[r] + widen(part[r]) : widen(part[r]);
         }
         for (int r = 0; r < n; r++) {
             acc[r] = fma8(__builtin_convertvector(sum[r], f32x8), tile->d[h] * splat(a[r].d[t]), acc[r]);
@@ -84,7 +73,7 @@ INLINE void put(const struct op *op, const struct matrix *matrix, int64_t row, i
 INLINE void one_row(struct layout f, const struct op *op, const struct matrix *matrix, int64_t group)
 {
     const int64_t n_in = matrix->n_in;
-    const struct q8_row a = q8_row_at(op->x_q8, n_in, 0);
+    const struct q16_row a = q16_row_at(op->x_q16, n_in, 0);
     struct cursor at = cursor_at(f, matrix->packed + group * group_nbytes(f, n_in));
     f32x8 acc = {0};
     for (int64_t t = 0; t < n_in / TILE_COLUMNS; t++) {
@@ -102,10 +91,10 @@ INLINE void rows_at_once(struct layout f, const struct op *op, const struct matr
                          int n, const struct tile *panel)
 {
     const int64_t n_in = matrix->n_in;
-    struct q8_row a[ROWS_AT_ONCE];
+    struct q16_row a[ROWS_AT_ONCE];
     f32x8 acc[ROWS_AT_ONCE];
     for (int r = 0; r < n; r++) {
-        a[r] = q8_row_at(op->x_q8, n_in, row + r);
+        a[r] = q16_row_at(op->x_q16, n_in, row + r);
         acc[r] = splat(0.0f);
     }
     for (int64_t t = 0; t < n_in / TILE_COLUMNS; t++)
@@ -189,7 +178,7 @@ static const group_fn GROUPS[N_FORMATS] = {
 #undef ROW
 };
 
-/* out = x @ w.T (+ bias) (+ residual), the matrices' outputs side by side. Reads x or x_q8 as the formats need. */
+/* out = x @ w.T (+ bias) (+ residual), the matrices' outputs side by side. Reads x or x_q16 as the formats need. */
 void run_linear(const struct op *op, const struct step *step, struct worker *worker)
 {
     const int64_t n_rows = rows_of(op, step), n_blocks = (n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
@@ -214,8 +203,8 @@ void run_linear(const struct op *op, const struct step *step, struct worker *wor
 INLINE float tile_value(struct layout f, const struct tile *tile, int lane, int column)
 {
     const int h = column / scale_columns(f);
-    const uint8_t q = tile->w[column / 4][4 * lane + column % 4];
-    const float value = tile->d[h][lane] * (is_signed(f) ? (float)(int8_t)q : (float)q);
+    const i16x16 w = column % 2 ? tile->odd[column / 4] : tile->even[column / 4];
+    const float value = tile->d[h][lane] * (float)w[2 * lane + column % 4 / 2];
     return has_minimum(f) ? value + tile->m[h][lane] : value;
 }
 

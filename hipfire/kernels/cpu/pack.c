@@ -127,7 +127,7 @@ static const struct {
     int quantised;
     struct layout layout; /* of floats: block 1 */
 } FORMATS[N_FORMATS] = {
-#define ROW(name, element_nbytes, load) {#name, pack_##name, 0, {1, element_nbytes, 0, 0, SCALES_D, 0, 0}},
+#define ROW(name, element_nbytes, load) {#name, pack_##name, 0, {1, element_nbytes, 0, 0, SCALES_D, 0}},
     FLOAT_FORMATS(ROW)
 #undef ROW
 #define ROW(name, ...) {#name, pack_##name, 1, {__VA_ARGS__}},

@@ -4,12 +4,12 @@
 #include "formats.h"
 #include "kernels.h"
 
-/* One row of floats to int8 by blocks of 32: d = max |x| / 127, q to the nearest, ties to even. A value that is not
+/* One row of floats to int16 by blocks of 32: d = max |x| / 32767, q to the nearest, ties to even. A value that is not
  * finite makes its block's d not finite, so that it cannot vanish unseen. */
 static void quantise_row(const float *x, uint8_t *out, int64_t n)
 {
-    int8_t *q = (int8_t *)out;
-    float *d = (float *)(out + n), *s32 = d + n / 32, *s16 = s32 + n / 32;
+    int16_t *q = (int16_t *)out;
+    float *d = (float *)(out + 2 * n), *s32 = d + n / 32, *s16 = s32 + n / 32;
     for (int64_t b = 0; b < n / 32; b++) {
         f32x8 v[4], largest = splat(0.0f), poison = splat(0.0f);
         for (int i = 0; i < 4; i++) {
@@ -18,13 +18,14 @@ static void quantise_row(const float *x, uint8_t *out, int64_t n)
             poison = poison + v[i] * splat(0.0f);
         }
         const float top = largest8(largest) + sum8(poison);
-        const float inverse = top > 0.0f ? 127.0f / top : 0.0f;
+        const float inverse = top > 0.0f ? 32767.0f / top : 0.0f;
         i32x8 sums[2];
-        d[b] = top / 127.0f;
+        d[b] = top / 32767.0f;
         for (int i = 0; i < 4; i++) {
-            i32x8 whole = __builtin_convertvector(round8(v[i] * splat(inverse)), i32x8);
-            i8x8 bytes = __builtin_convertvector(whole, i8x8);
-            memcpy(q + b * 32 + i * 8, &bytes, sizeof bytes);
+            const i32x8 whole = __builtin_convertvector(round8(v[i] * splat(inverse)), i32x8);
+            const i16x8 narrow = __builtin_convertvector(whole, i16x8);
+            const i16x8 swapped = __builtin_shufflevector(narrow, narrow, 0, 2, 1, 3, 4, 6, 5, 7);
+            memcpy(q + b * 32 + i * 8, &swapped, sizeof swapped);
             sums[i / 2] = i % 2 ? sums[i / 2] + whole : whole;
         }
         int32_t total[2] = {0, 0};
@@ -41,16 +42,16 @@ static void quantise_row(const float *x, uint8_t *out, int64_t n)
 /* What a row-wise op leaves behind besides its floats. */
 static void finish_row(const struct op *op, int64_t row)
 {
-    if (op->out_q8)
-        quantise_row(op->out + row * op->width_out, op->out_q8 + row * q8_row_nbytes(op->width_out), op->width_out);
+    if (op->out_q16)
+        quantise_row(op->out + row * op->width_out, op->out_q16 + row * q16_row_nbytes(op->width_out), op->width_out);
 }
 
-/* out_q8 = x, for what an op that is not row-wise wrote. */
+/* out_q16 = x, for what an op that is not row-wise wrote. */
 void run_quantise(const struct op *op, const struct step *step, struct worker *worker)
 {
     const int64_t n_rows = rows_of(op, step);
     for (int64_t row; (row = pool_claim(worker, n_rows, 1)) < n_rows;)
-        quantise_row(op->x + row * op->width_in, op->out_q8 + row * q8_row_nbytes(op->width_in), op->width_in);
+        quantise_row(op->x + row * op->width_in, op->out_q16 + row * q16_row_nbytes(op->width_in), op->width_in);
 }
 
 static float sum_of_squares(const float *x, int n)

@@ -10,14 +10,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX2__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
 typedef uint8_t u8x32 __attribute__((vector_size(32)));
-typedef int8_t i8x32 __attribute__((vector_size(32)));
 typedef uint16_t u16x16 __attribute__((vector_size(32)));
 typedef int16_t i16x16 __attribute__((vector_size(32)));
 typedef uint32_t u32x8 __attribute__((vector_size(32)));
@@ -25,6 +24,7 @@ typedef int32_t i32x8 __attribute__((vector_size(32)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef uint8_t u8x8 __attribute__((vector_size(8)));
 typedef int8_t i8x8 __attribute__((vector_size(8)));
+typedef int16_t i16x8 __attribute__((vector_size(16)));
 typedef uint16_t u16x8 __attribute__((vector_size(16)));
 typedef _Float16 f16x8 __attribute__((vector_size(16)));
 
@@ -42,6 +42,7 @@ enum { LANES = 8 };
         memcpy(p, &v, sizeof v);                           \
     }
 DEFINE_MEMORY(u8x32, u8x32)
+DEFINE_MEMORY(u16x16, u16x16)
 DEFINE_MEMORY(f32x8, f32x8)
 DEFINE_MEMORY(u8x8, u8x8)
 DEFINE_MEMORY(i8x8, i8x8)
@@ -53,12 +54,12 @@ INLINE f32x8 splat(float x)
     return (f32x8){x, x, x, x, x, x, x, x};
 }
 
-/* Four consecutive int8, repeated for each of the eight rows of a tile. */
-INLINE i8x32 splat_i8x4(const int8_t *p)
+/* Two neighbouring int16, repeated for each of the eight rows of a tile. */
+INLINE i16x16 splat_pair(const int16_t *p)
 {
     uint32_t word;
     memcpy(&word, p, sizeof word);
-    return (i8x32)((u32x8){word, word, word, word, word, word, word, word});
+    return (i16x16)((u32x8){word, word, word, word, word, word, word, word});
 }
 
 /* a * b + c, rounded once where the target can. */
@@ -122,39 +123,22 @@ INLINE f32x8 round8(f32x8 x)
     return (x + magic) - magic;
 }
 
-/* Products of neighbouring bytes, added in pairs: out[i] = w[2i] a[2i] + w[2i+1] a[2i+1]. The caller keeps the sums
- * within int16 (see `depth` in formats.h). */
-INLINE i16x16 dot2_unsigned(u8x32 w, i8x32 a)
+/* Products of neighbouring int16, added in pairs: out[i] = w[2i] a[2i] + w[2i+1] a[2i+1]. */
+INLINE i32x8 dot2(i16x16 w, i16x16 a)
 {
 #if defined(__AVX2__)
-    return (i16x16)_mm256_maddubs_epi16((__m256i)w, (__m256i)a);
+    return (i32x8)_mm256_madd_epi16((__m256i)w, (__m256i)a);
+#elif defined(__SSE2__)
+    __m128i w2[2], a2[2];
+    memcpy(w2, &w, sizeof w);
+    memcpy(a2, &a, sizeof a);
+    const __m128i sums[2] = {_mm_madd_epi16(w2[0], a2[0]), _mm_madd_epi16(w2[1], a2[1])};
+    i32x8 out;
+    memcpy(&out, sums, sizeof out);
+    return out;
 #else
-    i16x16 w_even = (i16x16)((u16x16)w & 0xff), w_odd = (i16x16)((u16x16)w >> 8);
-    i16x16 a_even = (i16x16)((u16x16)a << 8) >> 8, a_odd = (i16x16)a >> 8;
-    return w_even * a_even + w_odd * a_odd;
-#endif
-}
-
-/* The same for signed w; a is never -128. */
-INLINE i16x16 dot2_signed(i8x32 w, i8x32 a)
-{
-#if defined(__AVX2__)
-    __m256i magnitude = _mm256_abs_epi8((__m256i)w), signed_a = _mm256_sign_epi8((__m256i)a, (__m256i)w);
-    return (i16x16)_mm256_maddubs_epi16(magnitude, signed_a);
-#else
-    i16x16 w_even = (i16x16)((u16x16)w << 8) >> 8, w_odd = (i16x16)w >> 8;
-    i16x16 a_even = (i16x16)((u16x16)a << 8) >> 8, a_odd = (i16x16)a >> 8;
-    return w_even * a_even + w_odd * a_odd;
-#endif
-}
-
-/* Sums of neighbouring int16: out[i] = v[2i] + v[2i+1]. */
-INLINE i32x8 widen(i16x16 v)
-{
-#if defined(__AVX2__)
-    return (i32x8)_mm256_madd_epi16((__m256i)v, _mm256_set1_epi16(1));
-#else
-    return ((i32x8)((u32x8)v << 16) >> 16) + ((i32x8)v >> 16);
+    const i32x8 w_even = (i32x8)((u32x8)w << 16) >> 16, a_even = (i32x8)((u32x8)a << 16) >> 16;
+    return w_even * a_even + ((i32x8)w >> 16) * ((i32x8)a >> 16);
 #endif
 }
 
