@@ -127,8 +127,9 @@ class Connection(TCPServer):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._handle, to_handle)
             await self._receive(ahead)
+            # A client that only closed its own side counts as gone too: nobody can tell the two apart in time.
             self._eof.set()
-            # No answer can reach it any more; whoever is sending one must not wait for it.
+            # Whoever is sending must not wait for it any more.
             self.abort()
             nursery.cancel_scope.cancel()
         await self.protocol.handle(Closed())

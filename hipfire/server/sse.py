@@ -44,7 +44,9 @@ class EventStream(ResponseBody):
             except Exception as error:  # noqa: BLE001
                 # Not handled here, only handed over: to the task that can tell the client.
                 self._failure = error
-            self._begun.set()
+                return
+            finally:
+                self._begun.set()
             await trio.sleep_forever()
 
     async def wait_for_first(self) -> None:

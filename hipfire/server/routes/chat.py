@@ -16,8 +16,8 @@ from hipfire.service.events import ChosenToken, Completed, TextDelta
 
 
 async def _chat(call: Call) -> Response:
-    document = await read_json(call.request, max_nbytes=call.settings.serve.max_request_bytes)
-    request = parse_chat_request(document)
+    # The document goes at once: it may be large, and the answer may take its time.
+    request = parse_chat_request(await read_json(call.request, max_nbytes=call.settings.serve.max_request_bytes))
     return await (_streamed if request.stream else _whole)(call, request)
 
 
