@@ -51,7 +51,7 @@ def choose(logits: Scores, sampling: Sampling, *, recent: Sequence[int], n: int)
         raise BadLogits("the model's output is not finite")
     # A difference of two huge logits may leave float32's range; its exponential is 0 all the same.
     with np.errstate(over="ignore", under="ignore"):
-        scores = adjusted(logits, sampling, recent)
+        scores = adjusted(logits, sampling, recent, n)
         if sampling.temperature == 0:
             token = int(scores.argmax())
         else:
@@ -62,24 +62,35 @@ def choose(logits: Scores, sampling: Sampling, *, recent: Sequence[int], n: int)
         return _with_logprobs(token, logits, sampling.n_logprobs)
 
 
-def adjusted(logits: Scores, sampling: Sampling, recent: Sequence[int]) -> Scores:
+def adjusted(logits: Scores, sampling: Sampling, recent: Sequence[int], n: int) -> Scores:
     """The logits after bias and penalties; the same array when neither applies.
 
-    For a token seen `count` times: logit / repeat_penalty (times it, below 0) - presence - count * frequency.
+    The repeat penalty divides (below 0: multiplies) the logit of every recent token. Presence and frequency are taken
+    off those that came in the answer itself, its last `n` tokens, as OpenAI has it: presence - count * frequency.
     """
     scores = logits
     if sampling.logit_bias:
         scores = logits.copy()
         ids = np.fromiter(sampling.logit_bias.keys(), np.intp)
         scores[ids] += np.fromiter(sampling.logit_bias.values(), np.float32)
-    repeat, presence, frequency = sampling.repeat_penalty, sampling.presence_penalty, sampling.frequency_penalty
-    if recent and (repeat != 1 or presence != 0 or frequency != 0):
-        scores = logits.copy() if scores is logits else scores
-        seen, counts = np.unique(np.array(recent, np.intp), return_counts=True)
+    if recent and sampling.repeat_penalty != 1:
+        seen = np.unique(np.array(recent, np.intp))
         values = scores[seen].astype(np.float64)
-        values = np.where(values > 0, values / repeat, values * repeat) - presence - counts * frequency
-        limit = float(np.finfo(np.float32).max)
-        scores[seen] = np.clip(values, -limit, limit)
+        values = np.where(values > 0, values / sampling.repeat_penalty, values * sampling.repeat_penalty)
+        scores = _replaced(scores, seen, values, logits)
+    answer = recent[max(0, len(recent) - n) :]
+    if answer and (sampling.presence_penalty != 0 or sampling.frequency_penalty != 0):
+        seen, counts = np.unique(np.array(answer, np.intp), return_counts=True)
+        values = scores[seen].astype(np.float64) - sampling.presence_penalty - counts * sampling.frequency_penalty
+        scores = _replaced(scores, seen, values, logits)
+    return scores
+
+
+def _replaced(scores: Scores, ids: Ids, values: Weights, logits: Scores) -> Scores:
+    """The scores with these values in their places, within float32. `logits` itself is copied first."""
+    limit = float(np.finfo(np.float32).max)
+    scores = logits.copy() if scores is logits else scores
+    scores[ids] = np.clip(values, -limit, limit)
     return scores
 
 

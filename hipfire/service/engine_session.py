@@ -52,7 +52,8 @@ _ERRORS: Mapping[str, type[HipfireError]] = MappingProxyType(
     {
         kind.code: kind
         for kind in (
-            ContextLengthExceeded, DeviceError, InvalidRequest, ModelFileError, ModelNotFound, OutOfMemory, Unsupported,
+            ContextLengthExceeded, DeviceError, EngineUnavailable, InvalidRequest, ModelFileError, ModelNotFound,
+            OutOfMemory, Unsupported,
         )
     }
 )  # fmt: skip

@@ -15,7 +15,8 @@ class Sampling:
     temperature, top-k, top-p, min-p.
 
     `temperature` 0 is exact argmax. `top_k` 0 is off. `seed` is in 0..2**64-1 and always set: who wants
-    fresh entropy draws it before. Penalties look at the prompt's and the answer's last `penalty_window` tokens.
+    fresh entropy draws it before. `repeat_penalty` looks at the last `penalty_window` tokens of
+    prompt and answer, `presence_penalty` and `frequency_penalty` at those of the answer alone.
     """
 
     temperature: float = 0.0

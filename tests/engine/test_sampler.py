@@ -58,7 +58,7 @@ def test_greedy_does_not_look_at_the_filters_or_the_seed():
 
 
 def test_bias_is_added_to_the_raw_logits():
-    scores = adjusted(logits_of(1, 2, 3), Sampling(logit_bias={0: 5.0, 2: -100.0}), recent=())
+    scores = adjusted(logits_of(1, 2, 3), Sampling(logit_bias={0: 5.0, 2: -100.0}), recent=(), n=9)
     assert scores.tolist() == [6.0, 2.0, -97.0]
 
 
@@ -70,22 +70,29 @@ def test_bias_can_force_and_forbid_a_token():
 
 
 def test_repeat_penalty_divides_above_zero_and_multiplies_below():
-    scores = adjusted(logits_of(4, -4, 4, -4), Sampling(repeat_penalty=2.0), recent=[0, 1, 1])
+    scores = adjusted(logits_of(4, -4, 4, -4), Sampling(repeat_penalty=2.0), recent=[0, 1, 1], n=9)
     assert scores.tolist() == [2.0, -8.0, 4.0, -4.0]
 
 
 def test_presence_counts_once_and_frequency_every_time():
     sampling = Sampling(presence_penalty=0.5, frequency_penalty=0.25)
-    assert adjusted(logits_of(1, 1, 1), sampling, recent=[0, 2, 2, 2]).tolist() == [0.25, 1.0, -0.25]
+    assert adjusted(logits_of(1, 1, 1), sampling, recent=[0, 2, 2, 2], n=9).tolist() == [0.25, 1.0, -0.25]
+
+
+def test_presence_and_frequency_look_at_the_answer_only() -> None:
+    both = Sampling(presence_penalty=0.5, frequency_penalty=0.25)
+    assert adjusted(logits_of(1, 1, 1), both, recent=[0, 2, 2, 2], n=2).tolist() == [1.0, 1.0, 0.0]
+    assert adjusted(logits_of(1, 1, 1), both, recent=[0, 2, 2, 2], n=0).tolist() == [1.0, 1.0, 1.0]
+    assert adjusted(logits_of(2, 2), Sampling(repeat_penalty=2.0), recent=[0], n=0).tolist() == [1.0, 2.0]
 
 
 def test_bias_comes_before_the_repeat_penalty():
     sampling = Sampling(logit_bias={0: 3.0}, repeat_penalty=2.0)
-    assert adjusted(logits_of(-1, 0), sampling, recent=[0]).tolist() == [1.0, 0.0]
+    assert adjusted(logits_of(-1, 0), sampling, recent=[0], n=9).tolist() == [1.0, 0.0]
 
 
 def test_penalties_stay_within_float32():
-    scores = adjusted(logits_of(-3e38, 0), Sampling(repeat_penalty=2.0), recent=[0])
+    scores = adjusted(logits_of(-3e38, 0), Sampling(repeat_penalty=2.0), recent=[0], n=9)
     assert np.isfinite(scores).all()
     assert choose(logits_of(-3e38, 3e38), Sampling(temperature=1.0, repeat_penalty=2.0), recent=[0], n=0).token == 1
 
@@ -99,7 +106,7 @@ def test_the_logits_themselves_are_left_alone():
 
 def test_nothing_to_adjust_is_no_copy():
     logits = random_logits(10)
-    assert adjusted(logits, Sampling(), recent=[1, 2]) is logits
+    assert adjusted(logits, Sampling(), recent=[1, 2], n=9) is logits
 
 
 # Filters
