@@ -8,6 +8,7 @@ import h2.connection
 import h2.events
 import pytest
 import trio
+from chats import until
 from scripted_engine import Script
 from scripted_server import ScriptedServer, a_chat, scripted_server
 from scripted_service import some_settings, tokens_of
@@ -28,11 +29,6 @@ def post(*, stream: bool, trailing: bytes = b"") -> bytes:
     body = json.dumps(a_chat(stream=stream)).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     return head + body + trailing
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await trio.lowlevel.checkpoint()
 
 
 async def come_and_go(server: ScriptedServer, request: bytes, when: Callable[[], bool]) -> None:

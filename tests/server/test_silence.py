@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 import trio
 from scripted_engine import Script
 from scripted_server import a_chat
@@ -15,12 +14,6 @@ from trio.testing import MockClock
 from hipfire.catalog.store import Store
 from hipfire.server.app import create_app
 from hipfire.server.hosts import HostPolicy
-
-
-@pytest.fixture
-def patient_clock() -> MockClock:
-    """Jumps to the next deadline, but not while a worker thread is at work."""
-    return MockClock(autojump_threshold=0.02)
 
 
 class Exchange:

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ import attrs
 import httpx
 import pytest
 import trio
+from chats import until
 from scripted_server import a_chat
 from scripted_service import models_in, some_settings
 from sockets import connected, listening_socket
@@ -62,11 +63,6 @@ async def running(store: Store, settings: Settings) -> AsyncIterator[Stack]:
     for process in processes:
         with pytest.raises(ProcessLookupError):
             os.kill(process.pid, 0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.slow

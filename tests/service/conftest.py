@@ -1,0 +1,19 @@
+from pathlib import Path
+
+import pytest
+from scripted_service import models_in
+from trio.testing import MockClock
+
+from hipfire.catalog.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Two models, `tiny`, which is the default one, and `other`."""
+    return models_in(tmp_path, "tiny", "other")
+
+
+@pytest.fixture
+def patient_clock() -> MockClock:
+    """Jumps to the next deadline, but not while a worker thread is at work."""
+    return MockClock(autojump_threshold=0.02)
