@@ -14,6 +14,8 @@ from hipfire.catalog.registry import Registry
 from hipfire.catalog.store import Store
 from hipfire.config.schema import Settings
 from hipfire.formats.open import open_checkpoint
+from hipfire.service.model_text import read_model_text
+from hipfire.service.residency import ReadText
 from hipfire.service.service import Service
 from hipfire.text.tokenizer import Tokenizer
 
@@ -48,13 +50,22 @@ def some_settings(**groups: dict[str, Any]) -> Settings:
 
 @asynccontextmanager
 async def scripted_service(
-    store: Store, script: Script, *, settings: Settings | None = None, draw_seed: int = 4711
+    store: Store,
+    script: Script,
+    *,
+    settings: Settings | None = None,
+    draw_seed: int = 4711,
+    read_text: ReadText = read_model_text,
 ) -> AsyncIterator[tuple[Service, ScriptedEngine]]:
     """A running service, until the block ends."""
     async with trio.open_nursery() as nursery:
         engine = ScriptedEngine(nursery, script)
         service = Service(
-            settings=settings or some_settings(), catalog=store, spawn=engine.spawn, draw_seed=lambda: draw_seed
+            settings=settings or some_settings(),
+            catalog=store,
+            spawn=engine.spawn,
+            draw_seed=lambda: draw_seed,
+            read_text=read_text,
         )
         await nursery.start(service.run)
         yield service, engine

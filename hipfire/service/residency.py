@@ -150,6 +150,10 @@ class Residency:
         except HipfireError as error:
             log.error("%s could not be loaded: %s", loading.model.tag, error)
             loading.error = error
+        except Exception as error:
+            # A file can be broken in ways that its readers did not think of: that ends the load, not the server.
+            log.error("%s could not be loaded", loading.model.tag, exc_info=error)
+            loading.error = HipfireError(f"{loading.model.tag} could not be loaded", hint="the log says why")
         finally:
             self._loading = None
             self._last_used = trio.current_time()

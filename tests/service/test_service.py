@@ -6,7 +6,7 @@ from scripted_service import scripted_service, some_settings, tiny_tokenizer, to
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hipfire.catalog.store import Store
-from hipfire.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound, OutOfMemory, ServerBusy
+from hipfire.errors import ContextLengthExceeded, HipfireError, InvalidRequest, ModelNotFound, OutOfMemory, ServerBusy
 from hipfire.service.request import ChatJob, Message, SamplingWishes
 from hipfire.wire.messages import Load, Unload
 
@@ -162,6 +162,15 @@ class TestModels:
                 await events_of(service.chat(a_job(model="broken")))
             assert service.health().model == "tiny"
             assert len(engine.loads()) == 1
+
+    async def test_a_file_that_breaks_its_reader_breaks_no_more(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with scripted_service(store, hello(), read_text=lambda model, _: {}[model]) as (service, _):
+            with pytest.raises(HipfireError, match="could not be loaded"):
+                await events_of(service.chat(a_job()))
+            assert service.health().status == "ok"
+        assert "KeyError" in caplog.text
 
     async def test_the_model_is_loaded_ahead(self, store: Store) -> None:
         seen = []
