@@ -31,6 +31,7 @@ from hipfire.wire.messages import (
     Failed,
     Finished,
     Generate,
+    Heartbeat,
     Hello,
     Load,
     Loaded,
@@ -114,6 +115,8 @@ class EngineSession:
         self._outbox, self._to_write = trio.open_memory_channel[ToEngine](math.inf)
         self._tickets: dict[str, Ticket] = {}
         self._reply: Reply | None = None
+        # Runs out when no heartbeat renews it.
+        self._patience = trio.CancelScope()
         self._is_over = False
 
     def generate(self, message: Generate) -> Ticket:
@@ -141,9 +144,9 @@ class EngineSession:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write)
-                with trio.move_on_after(self._start_timeout_s) as patience:
-                    await self._read(patience)
-                if patience.cancelled_caught:
+                with trio.move_on_after(self._start_timeout_s) as self._patience:
+                    await self._read()
+                if self._patience.cancelled_caught:
                     log.error("engine %d was silent for too long; it is killed", self._process.pid)
                 nursery.cancel_scope.cancel()
             self.is_ready, self._is_over = False, True
@@ -164,8 +167,8 @@ class EngineSession:
             # The process is going; reading notices its end.
             return
 
-    async def _read(self, patience: trio.CancelScope) -> None:
-        """Hand out messages until the end of the stream. Each one heard renews the patience."""
+    async def _read(self) -> None:
+        """Hand out messages until the end of the stream."""
         stdout = self._process.stdout
         assert stdout is not None
         rest = b""
@@ -175,8 +178,6 @@ class EngineSession:
                 rest = lines.pop()
                 for line in lines:
                     self._dispatch(decode(line))
-                if self.is_ready:
-                    patience.deadline = trio.current_time() + self._silence_timeout_s
         except trio.BrokenResourceError:
             return
         except WireError as error:
@@ -191,7 +192,10 @@ class EngineSession:
                 self._end(message.id, message)
             case Failed():
                 self._end(message.id, error_of(message.code, message.message))
+            case Heartbeat():
+                self._renew_patience()
             case Hello():
+                self._renew_patience()
                 self.is_ready = True
                 self._on_ready()
             case LoadProgress():
@@ -201,6 +205,9 @@ class EngineSession:
                 self._settle(message)
             case LoadFailed():
                 self._settle(error_of(message.code, message.message))
+
+    def _renew_patience(self) -> None:
+        self._patience.deadline = trio.current_time() + self._silence_timeout_s
 
     def _end(self, id_: str, outcome: Finished | Cancelled | HipfireError) -> None:
         if ticket := self._tickets.pop(id_, None):

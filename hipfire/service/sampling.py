@@ -23,8 +23,8 @@ def resolve_sampling(
                 f"logit_bias.{token}: is no token id, the vocabulary has {n_vocab}", param=f"logit_bias.{token}"
             )
     temperature = _first(wishes.temperature, defaults.temperature)
-    if temperature == 0:
-        # Greedy is the argmax of what the model says: only a penalty that the client asks for may bend that.
+    if wishes.temperature == 0:
+        # Who asks for the argmax gets it: only a penalty that is asked for too may bend it.
         defaults = attrs.evolve(defaults, repeat_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
     top_k = _first(wishes.top_k, defaults.top_k)
     return Sampling(

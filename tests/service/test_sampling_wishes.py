@@ -1,3 +1,4 @@
+import attrs
 import pytest
 
 from hipfire.config.schema import Generation
@@ -63,3 +64,15 @@ def test_an_answer_fits_what_is_left(wished: int | None, default: int, fitted: i
 def test_what_does_not_fit_is_refused_with_both_counts(wished: int | None, n_prompt: int) -> None:
     with pytest.raises(ContextLengthExceeded, match=rf"prompt has {n_prompt} tokens.* 100"):
         fit_max_tokens(wished, 50, n_prompt=n_prompt, context_length=100)
+
+
+def test_an_argmax_that_is_asked_for_is_bent_by_no_default():
+    defaults = attrs.evolve(DEFAULTS, repeat_penalty=1.1, presence_penalty=0.2, frequency_penalty=0.3)
+    asked = SamplingWishes(temperature=0.0)
+    plain = resolve_sampling(asked, defaults, n_vocab=100, draw_seed=lambda: 42)
+    assert (plain.repeat_penalty, plain.presence_penalty, plain.frequency_penalty) == (1.0, 0.0, 0.0)
+    wished = resolve_sampling(attrs.evolve(asked, frequency_penalty=0.5), defaults, n_vocab=100, draw_seed=lambda: 42)
+    assert (wished.repeat_penalty, wished.frequency_penalty) == (1.0, 0.5)
+    recommended = attrs.evolve(defaults, temperature=0.0)
+    kept = resolve_sampling(SamplingWishes(), recommended, n_vocab=100, draw_seed=lambda: 42)
+    assert (kept.repeat_penalty, kept.frequency_penalty) == (1.1, 0.3)
