@@ -261,9 +261,6 @@ def _choose_kv_cache(limits: Limits) -> str:
 
 
 def _check_support(library: Library, program: Program) -> None:
-    for state in program.states:
-        if state.head_dim % 8:
-            raise DeviceError(f"heads of {state.head_dim} elements: the cpu device needs a multiple of 8")
     for weight in program.weights:
         if weight.dtype.name not in library.formats:
             raise DeviceError(f"{weight.name}: the cpu device has no kernels for {weight.dtype.name}")

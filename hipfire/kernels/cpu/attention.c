@@ -2,7 +2,7 @@
  *
  * Tiles begin at absolute positions that are multiples of 32, and a row goes through them in order: its result does not
  * depend on which rows share the step. Keys lie as [slot][kv head][position / 8][dim][8 positions], so that eight scores
- * are one vector; values as [slot][kv head][position][dim]. max_seq is a multiple of 32.
+ * are one vector; values as [slot][kv head][position][dim], rows filled up to whole vectors. max_seq is a multiple of 32.
  */
 #include "formats.h"
 #include "kernels.h"
@@ -11,7 +11,7 @@ enum { TILE = 32, TILE_GROUPS = TILE / LANES, ROWS_AT_ONCE = 4, DIMS_AT_ONCE = 1
 
 EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, bool is_f16)
 {
-    return (int64_t)n_slots * n_kv_heads * max_seq * head_dim * (is_f16 ? 2 : 4);
+    return (int64_t)n_slots * n_kv_heads * max_seq * padded_dim(head_dim) * (is_f16 ? 2 : 4);
 }
 
 INLINE f32x8 load_kv(bool is_f16, const uint8_t *state, int64_t at)
@@ -106,10 +106,10 @@ INLINE void add_values(bool is_f16, float *const *out, int n, const float weight
 }
 
 /* Rows row .. row + n - 1 of one head. They are of one slot and follow each other in position. */
-INLINE void attend(bool is_f16, const struct op *op, const struct step *step, int64_t row, int n, int head)
+INLINE void attend(bool is_f16, const struct op *op, const struct step *step, int64_t row, int n, int head, float *scratch)
 {
-    const int dim = op->head_dim, kv_head = head / (op->n_heads / op->n_kv_heads);
-    const int64_t plane = ((int64_t)step->slots[row] * op->n_kv_heads + kv_head) * op->max_seq * dim;
+    const int dim = op->head_dim, padded = padded_dim(dim), kv_head = head / (op->n_heads / op->n_kv_heads);
+    const int64_t plane = ((int64_t)step->slots[row] * op->n_kv_heads + kv_head) * op->max_seq;
     const int64_t last_end = step->positions[row + n - 1] + 1;
     const float *q[ROWS_AT_ONCE];
     float *out[ROWS_AT_ONCE];
@@ -119,8 +119,8 @@ INLINE void attend(bool is_f16, const struct op *op, const struct step *step, in
         end[r] = step->positions[row + r] + 1;
         begin[r] = op->window && end[r] > op->window ? end[r] - op->window : 0;
         q[r] = op->x + (row + r) * op->width_in + head * dim;
-        out[r] = op->out + (row + r) * op->width_out + head * dim;
-        memset(out[r], 0, (size_t)dim * sizeof(float));
+        out[r] = scratch + r * padded;
+        memset(out[r], 0, (size_t)padded * sizeof(float));
         state[r] = (struct softmax){-__builtin_inff(), splat(0.0f)};
     }
     for (int64_t first = begin[0] / TILE * TILE; first < last_end; first += TILE) {
@@ -142,18 +142,20 @@ INLINE void attend(bool is_f16, const struct op *op, const struct step *step, in
     }
     for (int r = 0; r < n; r++) {
         const float inverse = 1.0f / sum8(state[r].sum);
+        float *result = op->out + (row + r) * op->width_out + head * dim;
         for (int i = 0; i < dim; i++)
-            out[r][i] *= inverse;
+            result[i] = out[r][i] * inverse;
     }
 }
 
-INLINE void attend_rows(bool is_f16, const struct op *op, const struct step *step, int64_t row, int n, int head)
+INLINE void attend_rows(bool is_f16, const struct op *op, const struct step *step, int64_t row, int n, int head,
+                        float *scratch)
 {
     if (n == ROWS_AT_ONCE)
-        attend(is_f16, op, step, row, ROWS_AT_ONCE, head);
+        attend(is_f16, op, step, row, ROWS_AT_ONCE, head, scratch);
     else
         for (int r = 0; r < n; r++)
-            attend(is_f16, op, step, row + r, 1, head);
+            attend(is_f16, op, step, row + r, 1, head, scratch);
 }
 
 /* How many of the four rows from `row` on are of one slot and follow each other, so that they can share their tiles. */
@@ -180,9 +182,9 @@ void run_attention(const struct op *op, const struct step *step, struct worker *
             if (at + together > end)
                 together = (int)(end - at);
             if (op->kv_is_f16)
-                attend_rows(true, op, step, at, together, head);
+                attend_rows(true, op, step, at, together, head, (float *)worker->scratch);
             else
-                attend_rows(false, op, step, at, together, head);
+                attend_rows(false, op, step, at, together, head, (float *)worker->scratch);
             at += together;
         }
     }
