@@ -127,7 +127,7 @@ INLINE void attend(bool is_f16, const struct op *op, const struct step *step, in
         f32x8 scores[ROWS_AT_ONCE][TILE_GROUPS];
         float weights[ROWS_AT_ONCE][TILE], shrink[ROWS_AT_ONCE];
         const int64_t left = last_end - first;
-        score_tile(is_f16, q, n, op->keys, plane + first * dim, dim, scores);
+        score_tile(is_f16, q, n, op->keys, (plane + first) * dim, dim, scores);
         for (int r = 0; r < n; r++) {
             /* A tile wholly outside of the row's span leaves it as it is. */
             const bool outside = first >= end[r] || first + TILE <= begin[r];
@@ -138,7 +138,8 @@ INLINE void attend(bool is_f16, const struct op *op, const struct step *step, in
                 shrink[r] = soften(&state[r], scores[r], op->scale, first, begin[r], end[r]);
             memcpy(weights[r], scores[r], sizeof weights[r]);
         }
-        add_values(is_f16, out, n, weights, shrink, op->values, plane + first * dim, left < TILE ? (int)left : TILE, dim);
+        add_values(is_f16, out, n, weights, shrink, op->values, (plane + first) * padded, left < TILE ? (int)left : TILE,
+                   padded);
     }
     for (int r = 0; r < n; r++) {
         const float inverse = 1.0f / sum8(state[r].sum);
