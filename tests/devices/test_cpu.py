@@ -159,6 +159,29 @@ def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
     np.testing.assert_array_equal(again.view(np.uint32), clean.view(np.uint32))
 
 
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("window", [None, 7])
+def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(
+    device: CpuDevice, window: int | None, value: float
+) -> None:
+    program, tensors = RandomModel(n_layers=1, n_kv_heads=1, head_dim=24, window=window).build()
+    poison, at = 130, 37
+    table = tensors["token_embd.weight"].view(np.float32).reshape(131, -1).copy()
+    table[poison] = value
+    tensors |= {"token_embd.weight": table.view(np.uint8).reshape(-1)}
+    tokens = [token % 130 for token in TOKENS]
+    clean = joined(make_step(tokens), make_step(tokens, slot=1))
+    broken = joined(make_step([*tokens[:at], poison, *tokens[at + 1 :]]), make_step(tokens, slot=1))
+    executable = device.load(program, tensors, limits_for([clean]), on_progress=lambda fraction: None)
+    # Each token's logit of the poisoned row of the tied table is no number either.
+    expected = executable.run(clean, CancelFlag())[:, :poison].copy()
+    found = executable.run(broken, CancelFlag())[:, :poison]
+    sees = np.arange(len(found)) - at
+    sees = (sees >= 0) & (sees < (window or len(tokens))) & (np.arange(len(found)) < len(tokens))
+    assert not np.isfinite(found[sees]).any()
+    np.testing.assert_array_equal(found[~sees].view(np.uint32), expected[~sees].view(np.uint32))
+
+
 def run_until_cancelled(executable: Executable, step: Step, cancel: CancelFlag) -> NoReturn:
     while True:
         executable.run(step, cancel)
@@ -194,7 +217,7 @@ def test_a_step_beyond_the_limits_is_refused(device: CpuDevice) -> None:
         make_step([1], slot=1),
         make_step([1], outputs=[1]),
     ):
-        with pytest.raises(ValueError, match="step"):
+        with pytest.raises(ValueError, match=r"do not fit|that is no int32 of 0\.\."):
             executable.run(step, CancelFlag())
 
 

@@ -71,9 +71,9 @@ INLINE float soften(struct softmax *state, f32x8 *scores, float scale, int64_t f
     return shrink;
 }
 
-/* out[r] = out[r] * shrink[r] + weights[r] @ the tile's values; `n_positions` of them are this sequence's. */
+/* out[r] = out[r] * shrink[r] + weights[r] @ the values of positions [from, to) of the tile. */
 INLINE void add_values(bool is_f16, float *const *out, int n, const float weights[][TILE], const float *shrink,
-                       const uint8_t *values, int64_t tile_at, int n_positions, int dim)
+                       const uint8_t *values, int64_t tile_at, int from, int to, int dim)
 {
     const int width = n == 1 ? 4 * DIMS_AT_ONCE : DIMS_AT_ONCE;
     for (int i = 0; i < dim;) {
@@ -84,7 +84,7 @@ INLINE void add_values(bool is_f16, float *const *out, int n, const float weight
         for (int r = 0; r < n; r++)                                                              \
             for (int c = 0; c < vectors; c++)                                                    \
                 acc[r][c] = load_f32x8(out[r] + i + c * LANES) * splat(shrink[r]);               \
-        for (int t = 0; t < n_positions; t++)                                                    \
+        for (int t = from; t < to; t++)                                                          \
             for (int c = 0; c < vectors; c++) {                                                  \
                 const f32x8 v = load_kv(is_f16, values, tile_at + (int64_t)t * dim + i + c * LANES); \
                 for (int r = 0; r < n; r++)                                                      \
@@ -103,6 +103,45 @@ INLINE void add_values(bool is_f16, float *const *out, int n, const float weight
 #undef WITH
         i += vectors * LANES;
     }
+}
+
+/* The positions of a tile that a row sees: [from, to), empty where it sees none. */
+struct span {
+    int from, to;
+};
+
+INLINE struct span span_in_tile(int64_t first, int64_t begin, int64_t end)
+{
+    if (first >= end || first + TILE <= begin)
+        return (struct span){0, 0};
+    return (struct span){begin > first ? (int)(begin - first) : 0, end - first < TILE ? (int)(end - first) : TILE};
+}
+
+/* add_values for rows that see different parts of the tile: together where all see, row by row at the edges. Weights
+ * of 0 would do there for numbers, but they do not hide a value that is infinite or NaN. */
+INLINE void add_seen_values(bool is_f16, float *const *out, int n, const float weights[][TILE], float *shrink,
+                            const uint8_t *values, int64_t tile_at, const struct span *seen, int dim)
+{
+    struct span common = seen[0];
+    for (int r = 1; r < n; r++) {
+        common.from = seen[r].from > common.from ? seen[r].from : common.from;
+        common.to = seen[r].to < common.to ? seen[r].to : common.to;
+    }
+    if (common.from >= common.to)
+        common.from = common.to = TILE;
+    for (int r = 0; r < n; r++) {
+        const int to = seen[r].to < common.from ? seen[r].to : common.from;
+        if (seen[r].from < to) {
+            add_values(is_f16, out + r, 1, weights + r, shrink + r, values, tile_at, seen[r].from, to, dim);
+            shrink[r] = 1.0f;
+        }
+    }
+    if (common.from < common.to)
+        add_values(is_f16, out, n, weights, shrink, values, tile_at, common.from, common.to, dim);
+    const float kept = 1.0f;
+    for (int r = 0; r < n; r++)
+        if (common.to < seen[r].to)
+            add_values(is_f16, out + r, 1, weights + r, &kept, values, tile_at, common.to, seen[r].to, dim);
 }
 
 /* Rows row .. row + n - 1 of one head. They are of one slot and follow each other in position. */
@@ -126,20 +165,15 @@ INLINE void attend(bool is_f16, const struct op *op, const struct step *step, in
     for (int64_t first = begin[0] / TILE * TILE; first < last_end; first += TILE) {
         f32x8 scores[ROWS_AT_ONCE][TILE_GROUPS];
         float weights[ROWS_AT_ONCE][TILE], shrink[ROWS_AT_ONCE];
-        const int64_t left = last_end - first;
+        struct span seen[ROWS_AT_ONCE];
         score_tile(is_f16, q, n, op->keys, (plane + first) * dim, dim, scores);
         for (int r = 0; r < n; r++) {
+            seen[r] = span_in_tile(first, begin[r], end[r]);
             /* A tile wholly outside of the row's span leaves it as it is. */
-            const bool outside = first >= end[r] || first + TILE <= begin[r];
-            shrink[r] = 1.0f;
-            if (outside)
-                memset(scores[r], 0, sizeof scores[r]);
-            else
-                shrink[r] = soften(&state[r], scores[r], op->scale, first, begin[r], end[r]);
+            shrink[r] = seen[r].to ? soften(&state[r], scores[r], op->scale, first, begin[r], end[r]) : 1.0f;
             memcpy(weights[r], scores[r], sizeof weights[r]);
         }
-        add_values(is_f16, out, n, weights, shrink, op->values, (plane + first) * padded, left < TILE ? (int)left : TILE,
-                   padded);
+        add_seen_values(is_f16, out, n, weights, shrink, op->values, (plane + first) * padded, seen, padded);
     }
     for (int r = 0; r < n; r++) {
         const float inverse = 1.0f / sum8(state[r].sum);
