@@ -148,6 +148,18 @@ def test_what_shares_the_step_does_not_change_a_bit(device: CpuDevice) -> None:
     np.testing.assert_array_equal(second.view(np.uint32), expected[1].view(np.uint32))
 
 
+def test_sequences_whose_positions_follow_each_other_stay_apart(device: CpuDevice) -> None:
+    program, tensors = RandomModel(head_dim=32).build()
+    starts = [29, 30, 31, 32]
+    prompts = [make_step(TOKENS[slot : slot + start], slot=slot) for slot, start in enumerate(starts)]
+    following = [make_step([slot], start=start, slot=slot) for slot, start in enumerate(starts)]
+    executable = device.load(program, tensors, limits_for([joined(*prompts), *following]), on_progress=lambda _: None)
+    executable.run(joined(*prompts), CancelFlag())
+    alone = np.concatenate([executable.run(step, CancelFlag()).copy() for step in following])
+    together = executable.run(joined(*following), CancelFlag())
+    np.testing.assert_array_equal(together.view(np.uint32), alone.view(np.uint32))
+
+
 def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
     program, tensors = RandomModel(head_dim=32).build()
     limits = limits_for([make_step(TOKENS)])
