@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
+import attrs
 import numpy as np
 import pytest
 from devices.differential import assert_same, compare, joined, limits_for, make_step
@@ -146,6 +147,20 @@ def test_what_shares_the_step_does_not_change_a_bit(device: CpuDevice) -> None:
     second = batched.run(together[1], CancelFlag())[:1].copy()
     np.testing.assert_array_equal(first.view(np.uint32), expected[0].view(np.uint32))
     np.testing.assert_array_equal(second.view(np.uint32), expected[1].view(np.uint32))
+
+
+@pytest.mark.parametrize("window", [None, 9])
+def test_rows_may_come_in_any_order(device: CpuDevice, window: int | None) -> None:
+    program, tensors = RandomModel(head_dim=32, window=window).build()
+    step = joined(make_step(TOKENS[:60]), make_step(TOKENS[30:70], slot=1))
+    executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
+    expected = executable.run(step, CancelFlag()).copy()
+    for order in (np.arange(100)[::-1], np.random.default_rng(3).permutation(100)):
+        mixed = attrs.evolve(
+            step, token_ids=step.token_ids[order], positions=step.positions[order], slots=step.slots[order]
+        )
+        found = executable.run(mixed, CancelFlag())
+        np.testing.assert_array_equal(found.view(np.uint32), expected[order].view(np.uint32))
 
 
 def test_sequences_whose_positions_follow_each_other_stay_apart(device: CpuDevice) -> None:
