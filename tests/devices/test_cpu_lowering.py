@@ -99,12 +99,15 @@ def check(program: Program, *, keep: bool = False) -> Plan:
     following = iter(lowered)
     for op in program.ops:
         native = next(following)
+        # Told wrongly, the kernel would write rows that the buffer has no room for.
+        assert native.per_output == (op.out.shape[0] is Symbol.N_OUTPUTS)
         check_reads(op, native, memory)
         memory.write("floats", op.out, native.out)
         if op.out.name in plan.q16 and not isinstance(op, ROW_WISE):
             memory.check("floats", op.out, native.out)
             native = next(following)
             assert native.kind == OpKind.QUANTISE
+            assert native.per_output == (op.out.shape[0] is Symbol.N_OUTPUTS)
             memory.check("floats", op.out, native.x)
         if native.out_q16:
             memory.write("q16", op.out, native.out_q16)
