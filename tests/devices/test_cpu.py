@@ -163,6 +163,16 @@ def test_rows_may_come_in_any_order(device: CpuDevice, window: int | None) -> No
         np.testing.assert_array_equal(found.view(np.uint32), expected[order].view(np.uint32))
 
 
+def test_a_step_may_be_of_views(device: CpuDevice) -> None:
+    program, tensors = RandomModel(head_dim=32).build()
+    step = make_step(TOKENS[:30])
+    executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
+    expected = executable.run(step, CancelFlag()).copy()
+    views = {name: np.repeat(array, 2)[::2] for name, array in attrs.asdict(step).items()}
+    found = executable.run(Step(**views), CancelFlag())
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
 def test_sequences_whose_positions_follow_each_other_stay_apart(device: CpuDevice) -> None:
     program, tensors = RandomModel(head_dim=32).build()
     starts = [29, 30, 31, 32]
