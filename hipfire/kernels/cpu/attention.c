@@ -9,6 +9,9 @@
 
 enum { TILE = 32, TILE_GROUPS = TILE / LANES, ROWS_AT_ONCE = 4, DIMS_AT_ONCE = 16 };
 
+/* The scratch holds the outputs of a head's rows: hf_scratch_nbytes counts tiles of a matrix. */
+_Static_assert(ROWS_AT_ONCE * TILE_COLUMNS * sizeof(float) <= sizeof(struct tile), "scratch is too small for attention");
+
 EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, bool is_f16)
 {
     return (int64_t)n_slots * n_kv_heads * max_seq * padded_dim(head_dim) * (is_f16 ? 2 : 4);
