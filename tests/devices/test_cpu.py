@@ -243,6 +243,16 @@ def test_cancelling_stops_a_step(device: CpuDevice) -> None:
     np.testing.assert_array_equal(executable.run(step, CancelFlag()), expected)
 
 
+def test_a_step_that_was_cancelled_before_it_began_writes_nothing(device: CpuDevice) -> None:
+    program, tensors = RandomModel().build()
+    step, cancel = make_step(TOKENS), CancelFlag()
+    executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
+    cancel.set()
+    with pytest.raises(StepCancelled):
+        executable.run(step, cancel)
+    assert not executable._arena.any()  # noqa: SLF001  (where all that the ops write lies)
+
+
 def test_a_step_beyond_the_limits_is_refused(device: CpuDevice) -> None:
     program, tensors = RandomModel().build()
     executable = device.load(program, tensors, limits_for([make_step(TOKENS)]), on_progress=lambda fraction: None)
