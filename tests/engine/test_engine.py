@@ -86,6 +86,13 @@ def test_sequences_beyond_the_slots_wait_their_turn():
     assert max(len(step.token_ids) for step in harness.executable.steps) == 2
 
 
+def test_a_step_has_a_row_for_every_slot_however_short_the_context():
+    harness = Harness(ScriptedDevice(counting), max_concurrent=3, context_length=2)
+    harness.settle(*(request(id_, 3) for id_ in "abc"))
+    assert [harness.tokens(id_) for id_ in "abc"] == [[4], [4], [4]]
+    assert len(harness.executable.steps) == 1
+
+
 def test_a_long_prompt_does_not_stop_those_that_decode():
     harness = Harness(max_concurrent=2, max_step_tokens=8)
     harness.turn(request("a", 1, max_tokens=50))
