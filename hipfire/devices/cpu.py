@@ -6,7 +6,6 @@ steps, on what shares the step, or on the number of threads. Knows no model and 
 """
 
 import ctypes
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step, raw_bytes
 from hipfire.devices.cpu_lowering import ALIGNMENT, Addresses, lower, plan_buffers
 from hipfire.devices.host_memory import available_nbytes
+from hipfire.devices.host_processors import n_usable_cores
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
 from hipfire.kernels.library import CpuOp, CpuStep, Library
@@ -32,11 +32,6 @@ MAX_COUNT = 2**31 - 1
 """Sizes are int32 in the kernels' structs; ctypes would cut off what is beyond."""
 
 
-def default_n_threads() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class CpuDevice:
     """One variant's kernels and a number of threads."""
 
@@ -50,7 +45,7 @@ class CpuDevice:
 
     @classmethod
     def open(cls, n_threads: int | None, *, variant: str | None = None) -> "CpuDevice":
-        """The best variant that the machine runs, or the one named; None threads: one for each processor.
+        """The best variant that the machine runs, or the one named; None threads: one for each core.
 
         Raises DeviceError when there are no compiled kernels for this machine, or not the variant asked for.
         """
@@ -58,7 +53,7 @@ class CpuDevice:
         if variant is not None and variant not in variants:
             raise DeviceError(f"this CPU does not run the {variant} kernels, only {', '.join(variants)}")
         chosen = variant or variants[0]
-        n_threads = default_n_threads() if n_threads is None else n_threads
+        n_threads = n_usable_cores() if n_threads is None else n_threads
         if not 1 <= n_threads <= MAX_THREADS:
             raise DeviceError(f"{n_threads} threads", hint=f"choose 1 to {MAX_THREADS}")
         return cls(load_variant(chosen), chosen, n_threads)
