@@ -138,6 +138,15 @@ class CpuExecutable:
         self._last_rows = {Symbol.N_TOKENS: n_tokens, Symbol.N_OUTPUTS: n_outputs}
         return self._view(self._program.logits)[:n_outputs]
 
+    def copy_state(self, source: int, target: int, n_positions: int) -> None:
+        """See `Executable.copy_state`."""
+        n_tiles = -(-n_positions // KV_TILE)
+        for state in self._program.states:
+            # Whatever the layout within a tile is: a slot is a plane for each head, and a plane is tiles in order.
+            planes = self._states[state.name].reshape(self._limits.n_slots, state.n_kv_heads, -1)
+            tile_nbytes = planes.shape[-1] * KV_TILE // _padded_length(self._limits)
+            planes[target, :, : n_tiles * tile_nbytes] = planes[source, :, : n_tiles * tile_nbytes]
+
     def read(self, buffer: Buffer) -> NDArray[np.float32]:
         """See `Executable.read`."""
         assert self._keep_buffers, "load with keep_buffers=True"

@@ -44,6 +44,10 @@ class Load:
     """Tokens a sequence may hold; None: the model's trained context, or what memory allows."""
     kv_cache: str = "auto"
     max_concurrent: int = 1
+    prefix_cache: bool = True
+    """Whether a prompt may begin with the state of a sequence that is running or has ended."""
+    prefix_cache_nbytes: int | None = None
+    """Bytes of state that may be held beyond that of `max_concurrent` sequences; None: what memory allows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -135,7 +139,8 @@ class Token:
 class Finished:
     """`reason`: `stop` (a stop id came), or `length` (max_tokens, or the context is full).
 
-    `n_generated` counts the Tokens that were sent. `prompt_ms` is up to the first token, without the wait for a slot.
+    The first `n_cached` tokens of the prompt were taken from the prefix cache. `n_generated` counts the Tokens that
+    were sent. `prompt_ms` is up to the first token, without the wait for a slot.
     """
 
     id: str

@@ -39,6 +39,8 @@ class Harness:
         max_concurrent: int = 1,
         context_length: int = 64,
         max_step_tokens: int = 512,
+        prefix_cache: bool = True,
+        n_kept: int = 0,
         load: bool = True,
     ) -> None:
         self.device = device or ScriptedDevice()
@@ -51,7 +53,16 @@ class Harness:
             clock=itertools.count().__next__,
         )
         if load:
-            self.turn(Load(path="scripted", max_concurrent=max_concurrent))
+            # A slot of the scripted device takes a byte for each position.
+            nbytes = n_kept * context_length
+            self.turn(
+                Load(
+                    path="scripted",
+                    max_concurrent=max_concurrent,
+                    prefix_cache=prefix_cache,
+                    prefix_cache_nbytes=nbytes,
+                )
+            )
 
     @property
     def executable(self) -> ScriptedExecutable:
@@ -91,6 +102,6 @@ class Harness:
 
 def alone(asked: Generate, *, context_length: int = 64) -> list[int]:
     """The tokens of a request that has the engine for itself."""
-    harness = Harness(context_length=context_length)
+    harness = Harness(context_length=context_length, prefix_cache=False)
     harness.settle(asked)
     return harness.tokens(asked.id)
