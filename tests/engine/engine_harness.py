@@ -6,6 +6,7 @@ from scripted_device import ScriptedDevice, ScriptedExecutable, scripted_loader
 
 from hipfire.engine.engine import Engine
 from hipfire.engine.inbox import Inbox
+from hipfire.engine.loader import Loader
 from hipfire.wire.messages import (
     Cancelled,
     Failed,
@@ -42,6 +43,7 @@ class Harness:
         prefix_cache: bool = True,
         n_kept: int = 0,
         load: bool = True,
+        loader: Loader | None = None,
     ) -> None:
         self.device = device or ScriptedDevice()
         self.said: list[FromEngine] = []
@@ -49,7 +51,8 @@ class Harness:
         self.engine = Engine(
             self.inbox,
             self.said.append,
-            loader=scripted_loader(self.device, context_length=context_length, max_step_tokens=max_step_tokens),
+            loader=loader
+            or scripted_loader(self.device, context_length=context_length, max_step_tokens=max_step_tokens),
             clock=itertools.count().__next__,
         )
         if load:
