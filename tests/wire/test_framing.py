@@ -22,7 +22,7 @@ SAMPLING = st.builds(
     n_logprobs=st.none() | st.integers(0, 20),
 )
 EXAMPLES = (
-    Load(path="/a/ü\n.gguf", n_threads=2, max_seq=None),
+    Load(path="/a/ü\n.gguf", n_threads=2, max_seq=None, prefix_cache=False, prefix_cache_nbytes=2**40),
     Unload(),
     Generate(id="a", prompt=(1, 2), max_tokens=3, stop_ids=(), sampling=Sampling(logit_bias={7: -1.5})),
     messages.Cancel(id='"quoted"'),
