@@ -34,6 +34,7 @@ from hipfire.wire.messages import (
     Loaded,
     LoadFailed,
     LoadProgress,
+    Started,
     ToEngine,
     Unload,
     Unloaded,
@@ -177,11 +178,13 @@ class Engine:
         self._active.append(
             Sequence(request, slot=place.slot, n_cached=place.n_cached, context_length=model.context_length, now=now)
         )
-        if place.copy_from is not None:
-            try:
+        try:
+            if place.copy_from is not None:
                 model.executable.copy_state(place.copy_from, place.slot, place.n_cached)
-            except (DeviceError, MemoryError) as raised:
-                self._fail_active(raised)
+        except (DeviceError, MemoryError) as raised:
+            self._fail_active(raised)
+        else:
+            self._emit(Started(id=request.id, n_cached=place.n_cached))
 
     def _step(self) -> None:
         assert self._model is not None

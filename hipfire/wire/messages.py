@@ -1,7 +1,8 @@
 """The messages between server and engine, all frozen. One JSON object a line; see `framing`.
 
 Server to engine: Load, Unload, Generate, Cancel. Engine to server: all others.
-Every `Generate` is answered by any number of `Token`s and then exactly one of `Finished`, `Failed`, `Cancelled`.
+Every `Generate` is answered by a `Started` unless it ends before, any number of `Token`s, and then exactly one of
+`Finished`, `Failed`, `Cancelled`.
 Every `Load` is answered by any number of `LoadProgress` and then exactly one of `Loaded`, `LoadFailed`.
 Knows token ids only: no text, no HTTP.
 """
@@ -126,6 +127,14 @@ class Unloaded:
 
 
 @attrs.frozen(kw_only=True)
+class Started:
+    """A generation has its turn. The first `n_cached` tokens of its prompt were in the prefix cache."""
+
+    id: str
+    n_cached: int
+
+
+@attrs.frozen(kw_only=True)
 class Token:
     """One token of an answer, and its log probability when asked for."""
 
@@ -139,8 +148,8 @@ class Token:
 class Finished:
     """`reason`: `stop` (a stop id came), or `length` (max_tokens, or the context is full).
 
-    The first `n_cached` tokens of the prompt were taken from the prefix cache. `n_generated` counts the Tokens that
-    were sent. `prompt_ms` is up to the first token, without the wait for a slot.
+    `n_cached` is that of Started. `n_generated` counts the Tokens that were sent. `prompt_ms` is up to the first token,
+    without the wait for a slot.
     """
 
     id: str
@@ -166,4 +175,6 @@ class Cancelled:
 
 
 ToEngine = Load | Unload | Generate | Cancel
-FromEngine = Hello | Heartbeat | LoadProgress | Loaded | LoadFailed | Unloaded | Token | Finished | Failed | Cancelled
+FromEngine = (
+    Hello | Heartbeat | LoadProgress | Loaded | LoadFailed | Unloaded | Started | Token | Finished | Failed | Cancelled
+)

@@ -8,7 +8,7 @@ from engine_harness import Harness, alone, request
 from scripted_device import ScriptedDevice, counting
 
 from hipfire.errors import DeviceError
-from hipfire.wire.messages import Cancel, Cancelled, Failed, Finished, Generate, Load, LoadFailed
+from hipfire.wire.messages import Cancel, Cancelled, Failed, Finished, Generate, Load, LoadFailed, Started
 
 
 def n_rows(harness: Harness) -> int:
@@ -22,6 +22,7 @@ def ask(harness: Harness, asked: Generate) -> int:
     harness.settle(asked)
     end = harness.end(asked.id)
     assert isinstance(end, Finished)
+    assert Started(id=asked.id, n_cached=end.n_cached) in harness.said
     assert harness.tokens(asked.id) == alone(asked)
     assert n_rows(harness) - before == end.n_prompt - end.n_cached + end.n_generated - 1
     return end.n_cached

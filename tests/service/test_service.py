@@ -55,13 +55,15 @@ async def test_what_the_engine_is_to_load(store: Store) -> None:
 
 
 async def test_a_stop_string_stops_the_engine(store: Store) -> None:
-    async with scripted_service(store, Script(tokens=tokens_of(HELLO) * 9, hold_after=30)) as (service, engine):
+    script = Script(tokens=tokens_of(HELLO) * 9, hold_after=30, n_cached=4)
+    async with scripted_service(store, script) as (service, engine):
         events = await events_of(service.chat(a_job(stop=("world",))))
         await wait_all_tasks_blocked()
         assert len(engine.cancelled) == 1
         assert service.admission.n_running == 0
     assert text_of(events) == "Hello, "
     assert end_of(events).finish_reason == "stop"
+    assert end_of(events).usage.n_cached == 4
 
 
 async def test_a_prompt_that_does_not_fit_is_refused(store: Store) -> None:

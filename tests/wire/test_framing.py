@@ -42,6 +42,7 @@ EXAMPLES = (
     ),
     messages.LoadFailed(path="m", code="unsupported", message="line\nline"),
     messages.Unloaded(),
+    messages.Started(id="a", n_cached=3),
     Token(id="a", token=5),
     messages.Finished(id="a", reason="stop", n_prompt=1, n_cached=0, n_generated=2, prompt_ms=0.5, decode_ms=1.0),
     messages.Failed(id="a", code="device_error", message="é"),
