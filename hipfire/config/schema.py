@@ -150,7 +150,7 @@ class Memory:
     prefix_cache: bool = setting(True, "Whether a prompt may begin where an earlier conversation has come to.")
     prefix_cache_bytes: int | None = setting(
         None,
-        "Bytes for conversations that wait for their next turn; auto: a quarter of what is free, at most 16 of them.",
+        "Bytes for conversations that wait for their next turn; auto: a quarter of what is free, at most 8 of them.",
         within=Range(low=0, high=TIB),
     )
 

@@ -18,7 +18,7 @@ _MIB = 1 << 20
 
 _KEPT_SHARE = 0.25
 _MOST_KEPT = 1024
-_MOST_KEPT_UNASKED = 16
+_MOST_KEPT_UNASKED = 8
 
 
 def fit_context(nbytes: Callable[[int], int], *, wanted: int | None, trained: int, free_nbytes: int | None) -> int:
@@ -46,7 +46,7 @@ def fit_kept_slots(*, slot_nbytes: int, limit_nbytes: int | None, model_nbytes: 
 
     They take nothing from a context: they come out of what `model_nbytes`, the model with its running sequences, leaves
     of the free memory, without the headroom, and out of `limit_nbytes`. Without a limit that is a quarter of the free
-    memory, for at most 16 slots, and none where nobody knows what is free. Every slot is looked at when a prompt comes:
+    memory, for at most 8 slots, and none where nobody knows what is free. Every slot is looked at when a prompt comes:
     there are never more than 1024.
     """
     most = _MOST_KEPT

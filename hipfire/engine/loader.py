@@ -83,6 +83,26 @@ class Loader:
     def _place(self, load: Load, checkpoint: Checkpoint, on_progress: Progress) -> LoadedModel:
         model = self.build_program(checkpoint)
         device = self.open_device(load.device, n_threads=load.n_threads)
+        limits = self._fit(load, model, device)
+        _explain(limits.max_seq, load, model)
+        tensors = {weight.name: checkpoint.tensors[weight.name].data for weight in model.program.weights}
+        return LoadedModel(
+            model=model,
+            device=device,
+            executable=device.load(model.program, tensors, limits, on_progress=on_progress),
+            context_length=limits.max_seq,
+            n_slots=limits.n_slots,
+            max_concurrent=load.max_concurrent,
+            keeps_prefixes=load.prefix_cache,
+            budget=Budget(
+                max_tokens=limits.max_tokens,
+                max_prompt_tokens_while_decoding=max(int(limits.max_tokens * WHILE_DECODING), 1),
+            ),
+            checkpoint=checkpoint,
+        )
+
+    def _fit(self, load: Load, model: Model, device: Device) -> Limits:
+        """The context first; then slots to keep ended sequences in, from what it leaves."""
 
         def limits(context_length: int, n_kept: int = 0) -> Limits:
             return Limits(
@@ -98,32 +118,16 @@ class Loader:
 
         free_nbytes = device.free_nbytes()
         context_length = fit_context(nbytes, wanted=load.max_seq, trained=model.context_length, free_nbytes=free_nbytes)
-        _explain(context_length, load, model)
-        n_kept = 0
-        if load.prefix_cache:
-            model_nbytes = nbytes(context_length)
-            n_kept = fit_kept_slots(
-                slot_nbytes=nbytes(context_length, 1) - model_nbytes,
-                limit_nbytes=load.prefix_cache_nbytes,
-                model_nbytes=model_nbytes,
-                free_nbytes=free_nbytes,
-            )
-        chosen = limits(context_length, n_kept)
-        tensors = {weight.name: checkpoint.tensors[weight.name].data for weight in model.program.weights}
-        return LoadedModel(
-            model=model,
-            device=device,
-            executable=device.load(model.program, tensors, chosen, on_progress=on_progress),
-            context_length=context_length,
-            n_slots=chosen.n_slots,
-            max_concurrent=load.max_concurrent,
-            keeps_prefixes=load.prefix_cache,
-            budget=Budget(
-                max_tokens=chosen.max_tokens,
-                max_prompt_tokens_while_decoding=max(int(chosen.max_tokens * WHILE_DECODING), 1),
-            ),
-            checkpoint=checkpoint,
+        if not load.prefix_cache:
+            return limits(context_length)
+        model_nbytes = nbytes(context_length)
+        n_kept = fit_kept_slots(
+            slot_nbytes=nbytes(context_length, 1) - model_nbytes,
+            limit_nbytes=load.prefix_cache_nbytes,
+            model_nbytes=model_nbytes,
+            free_nbytes=free_nbytes,
         )
+        return limits(context_length, n_kept)
 
 
 def _explain(context_length: int, load: Load, model: Model) -> None:

@@ -62,8 +62,8 @@ def kept(free_nbytes: int | None, *, limit: int | None = None, model: int = GIB)
 
 
 def test_by_default_a_quarter_of_the_free_memory_is_for_kept_slots():
-    assert kept(4 * GIB) == 1024 // 100
-    assert kept(100 * GIB) == 16
+    assert kept(2 * GIB) == 512 // 100
+    assert kept(100 * GIB) == 8
 
 
 def test_kept_slots_take_what_model_and_headroom_leave_at_most():
