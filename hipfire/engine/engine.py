@@ -218,7 +218,9 @@ class Engine:
         error = _typed(raised)
         log.error("the device failed: %s", error)
         for sequence in self._active:
-            self._emit(sequence.fail(error.code, str(error)))
+            # The memory may have gone out while tokens were chosen, after some sequences ended.
+            if not sequence.has_ended:
+                self._emit(sequence.fail(error.code, str(error)))
         self._release_ended()
         self._slots.forget()
 
