@@ -26,7 +26,7 @@ from hipfire.config.schema import Serve, Settings
 from hipfire.server.app import run_server
 from hipfire.service.service import Service
 from hipfire.wire.framing import decode, encode
-from hipfire.wire.messages import Finished, Generate, Heartbeat, Hello, Load, Loaded, Token
+from hipfire.wire.messages import Finished, Generate, Heartbeat, Hello, Load, Loaded, Started, Token
 
 TINY = Path(__file__).resolve().parents[1] / "fixtures" / "tiny-llama" / "model.gguf"
 PAUSE_S = 0.001
@@ -65,6 +65,7 @@ def be_engine(pause_s: float) -> None:
                 )
             )  # fmt: skip
         elif isinstance(message, Generate):
+            say(Started(id=message.id, n_cached=0))
             token = Token(id=message.id, token=TOKEN)
             for _ in range(message.max_tokens):
                 say(token)
@@ -79,7 +80,7 @@ def be_engine(pause_s: float) -> None:
         say(Heartbeat(busy_s=0.0))
 
 
-def say(message: Hello | Loaded | Token | Finished | Heartbeat) -> None:
+def say(message: Hello | Loaded | Started | Token | Finished | Heartbeat) -> None:
     sys.stdout.buffer.write(encode(message))
     sys.stdout.buffer.flush()
 

@@ -23,6 +23,7 @@ from hipfire.wire.messages import (
     Loaded,
     LoadFailed,
     LoadProgress,
+    Started,
     ToEngine,
     Token,
     Unload,
@@ -176,6 +177,7 @@ class ScriptedProcess:
 
     async def _generate(self, message: Generate) -> None:
         script, cancel = self._engine.script, self._cancels[message.id]
+        await self.say(Started(id=message.id, n_cached=script.n_cached))
         if await _cancelled_within(script.prefill_s, cancel):
             await self.say(Cancelled(id=message.id))
             return

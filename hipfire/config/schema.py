@@ -13,7 +13,7 @@ import attrs
 
 T = TypeVar("T")
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
 
 class Origin(enum.IntEnum):
@@ -147,6 +147,12 @@ class Memory:
         None, "Tokens of prompt and answer; auto: the model's own, or what fits.", within=Range(low=512, high=1_048_576)
     )
     kv_cache: str = setting("auto", "Element type of the KV cache.", choices=("auto", "f16", "f32"))
+    prefix_cache: bool = setting(True, "Whether a prompt may begin where an earlier conversation has come to.")
+    prefix_cache_bytes: int | None = setting(
+        None,
+        "Bytes for conversations that wait for their next turn; auto: a quarter of what is free, at most 8 of them.",
+        within=Range(low=0, high=TIB),
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -117,6 +117,13 @@ class Executable(Protocol):
         """
         ...
 
+    def copy_state(self, source: int, target: int, n_positions: int) -> None:
+        """Make the first positions of slot `target` what those of slot `source` are, bit for bit, for every state.
+
+        What `target` held in other positions is undefined afterwards. Raises DeviceError.
+        """
+        ...
+
     def read(self, buffer: Buffer) -> NDArray[np.float32]:
         """What the last step left in a buffer, for differential tests. Needs `keep_buffers` at load."""
         ...

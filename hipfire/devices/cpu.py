@@ -18,7 +18,7 @@ from hipfire.devices.host_memory import available_nbytes
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
-from hipfire.kernels.library import CpuOp, CpuStep, Library
+from hipfire.kernels.library import CpuOp, CpuStep, Library, OpKind
 from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Constant, KvState, Symbol, Weight
@@ -140,6 +140,16 @@ class CpuExecutable:
             raise StepCancelled("the step was cancelled")
         self._last_rows = {Symbol.N_TOKENS: n_tokens, Symbol.N_OUTPUTS: n_outputs}
         return self._view(self._program.logits)[:n_outputs]
+
+    def copy_state(self, source: int, target: int, n_positions: int) -> None:
+        """See `Executable.copy_state`."""
+        limits = self._limits
+        assert source != target
+        assert max(source, target) < limits.n_slots
+        assert n_positions <= limits.max_seq
+        for op in self._ops:
+            if op.kind == OpKind.ROPE_STORE:
+                self._library.kv_copy(ctypes.byref(op), source, target, n_positions)
 
     def read(self, buffer: Buffer) -> NDArray[np.float32]:
         """See `Executable.read`."""

@@ -68,6 +68,10 @@ class ReferenceExecutable:
                     del self._buffers[name]
         return self._buffers[self._program.logits.name]
 
+    def copy_state(self, source: int, target: int, n_positions: int) -> None:
+        for state in self._states.values():
+            state[target, :n_positions] = state[source, :n_positions]
+
     def read(self, buffer: Buffer) -> NDArray[np.float32]:
         if not self._keep:
             raise DeviceError("buffers were not kept: load the Program with keep_buffers")

@@ -1,6 +1,6 @@
-"""Chooses how many tokens a sequence may hold: what the model was trained on, or what memory allows.
+"""Chooses how much state there is: how many tokens a sequence may hold, and how many ended sequences are kept.
 
-Knows no device: it is told what a length costs.
+Knows no device: it is told what a length and a slot cost.
 """
 
 from bisect import bisect_right
@@ -16,6 +16,10 @@ _HEADROOM_NBYTES = 256 << 20
 _HEADROOM_SHARE = 0.1
 _MIB = 1 << 20
 
+_KEPT_SHARE = 0.25
+_MOST_KEPT = 1024
+_MOST_KEPT_UNASKED = 8
+
 
 def fit_context(nbytes: Callable[[int], int], *, wanted: int | None, trained: int, free_nbytes: int | None) -> int:
     """Tokens that each sequence may hold: `wanted`, exactly, or else as much of the trained context as fits.
@@ -29,12 +33,34 @@ def fit_context(nbytes: Callable[[int], int], *, wanted: int | None, trained: in
     if wanted is not None:
         _require(nbytes, wanted, free_nbytes)
         return wanted
-    budget = free_nbytes - max(_HEADROOM_NBYTES, int(free_nbytes * _HEADROOM_SHARE))
+    budget = _without_headroom(free_nbytes)
     if nbytes(trained) <= budget:
         return trained
     _require(nbytes, min(trained, MIN_CONTEXT), budget)
     lengths = range(_GRANULE, trained, _GRANULE)
     return lengths[bisect_right(lengths, budget, key=nbytes) - 1]
+
+
+def fit_kept_slots(*, slot_nbytes: int, limit_nbytes: int | None, model_nbytes: int, free_nbytes: int | None) -> int:
+    """Slots for sequences that have ended, besides those for the ones that run.
+
+    They take nothing from a context: they come out of what `model_nbytes`, the model with its running sequences, leaves
+    of the free memory, without the headroom, and out of `limit_nbytes`. Without a limit that is a quarter of the free
+    memory, for at most 8 slots, and none where nobody knows what is free. Every slot is looked at when a prompt comes:
+    there are never more than 1024.
+    """
+    most = _MOST_KEPT
+    if limit_nbytes is None:
+        if free_nbytes is None:
+            return 0
+        limit_nbytes, most = int(free_nbytes * _KEPT_SHARE), _MOST_KEPT_UNASKED
+    if free_nbytes is not None:
+        limit_nbytes = min(limit_nbytes, _without_headroom(free_nbytes) - model_nbytes)
+    return min(max(limit_nbytes, 0) // slot_nbytes, most)
+
+
+def _without_headroom(free_nbytes: int) -> int:
+    return free_nbytes - max(_HEADROOM_NBYTES, int(free_nbytes * _HEADROOM_SHARE))
 
 
 def _require(nbytes: Callable[[int], int], n_tokens: int, free_nbytes: int) -> None:

@@ -2,10 +2,11 @@
 
 Runs in one thread. What it is asked comes from an Inbox, what it has to say goes to `emit`.
 - Every Generate ends in exactly one of Finished, Failed, Cancelled. One that names an id in use is Failed, and the
-  sequence that has the id goes on. Sequences beyond the model's slots wait their turn.
+  sequence that has the id goes on. Sequences beyond `max_concurrent` wait their turn.
+- A sequence begins where the state of another one, running or ended, agrees with its prompt: see `state`.
 - A Load or Unload fails what is running or waiting (`engine_unavailable`): whoever sent it decided so. A Load frees
   the old model before it reads the new one, so after a LoadFailed there is none.
-- A device that fails in a step fails every sequence that has a slot. Those that wait get their turn.
+- A device that fails fails every sequence that has a slot, and no state is used again. Those that wait get their turn.
 - A Cancel for an unknown id is ignored: that sequence may just have ended.
 
 Knows no threads, streams or processes.
@@ -33,6 +34,7 @@ from hipfire.wire.messages import (
     Loaded,
     LoadFailed,
     LoadProgress,
+    Started,
     ToEngine,
     Unload,
     Unloaded,
@@ -129,7 +131,7 @@ class Engine:
             log.error("cannot load %s: %s", load.path, error)
             self._emit(LoadFailed(path=load.path, code=error.code, message=str(error)))
             return
-        self._slots = Slots(model.n_slots)
+        self._slots = Slots(model.n_slots, keeps=model.keeps_prefixes)
         loaded = Loaded(
             path=load.path,
             architecture=model.model.architecture,
@@ -142,11 +144,12 @@ class Engine:
             load_ms=1000 * (self._clock() - started_at),
         )
         log.info(
-            "loaded %s on %s: context %d, %s KV cache, %d MiB, %.0f ms",
+            "loaded %s on %s: context %d, %s KV cache for %d sequences, %d MiB, %.0f ms",
             loaded.path,
             loaded.device,
             loaded.context_length,
             loaded.kv_cache,
+            model.n_slots,
             loaded.memory_nbytes >> 20,
             loaded.load_ms,
         )
@@ -165,12 +168,23 @@ class Engine:
         return tell
 
     def _admit(self) -> None:
-        """Give free slots to those that wait, first come first served."""
-        while self._waiting and self._model is not None and (slot := self._slots.take()) is not None:
-            request = self._waiting.popleft()
-            self._active.append(
-                Sequence(request, slot=slot, context_length=self._model.context_length, now=self._clock())
-            )
+        """Start those that wait, first come first served, as long as more may run."""
+        while self._waiting and self._model is not None and len(self._active) < self._model.max_concurrent:
+            self._start(self._waiting.popleft(), self._model)
+
+    def _start(self, request: Generate, model: LoadedModel) -> None:
+        now = self._clock()
+        place = self._slots.take(request.prompt, self._active)
+        self._active.append(
+            Sequence(request, slot=place.slot, n_cached=place.n_cached, context_length=model.context_length, now=now)
+        )
+        try:
+            if place.copy_from is not None:
+                model.executable.copy_state(place.copy_from, place.slot, place.n_cached)
+        except (DeviceError, MemoryError) as raised:
+            self._fail_active(raised)
+        else:
+            self._emit(Started(id=request.id, n_cached=place.n_cached))
 
     def _step(self) -> None:
         assert self._model is not None
@@ -183,12 +197,7 @@ class Engine:
             # Nothing has advanced. Whoever remains when the inbox was read is planned anew.
             log.debug("a step was broken off")
         except (DeviceError, MemoryError) as raised:
-            error = _typed(raised)
-            log.error("a step failed: %s", error)
-            for sequence in self._active:
-                # The memory may have gone out while tokens were chosen, after some sequences ended.
-                if not sequence.has_ended:
-                    self._emit(sequence.fail(error.code, str(error)))
+            self._fail_active(raised)
         finally:
             self.busy_since = None
             self._inbox.end()
@@ -202,8 +211,18 @@ class Engine:
     def _release_ended(self) -> None:
         for sequence in self._active:
             if sequence.has_ended:
-                self._slots.release(sequence.slot)
+                self._slots.release(sequence.slot, sequence.evaluated())
         self._active = [sequence for sequence in self._active if not sequence.has_ended]
+
+    def _fail_active(self, raised: DeviceError | MemoryError) -> None:
+        error = _typed(raised)
+        log.error("the device failed: %s", error)
+        for sequence in self._active:
+            # The memory may have gone out while tokens were chosen, after some sequences ended.
+            if not sequence.has_ended:
+                self._emit(sequence.fail(error.code, str(error)))
+        self._release_ended()
+        self._slots.forget()
 
     def _fail_all(self, error: HipfireError) -> None:
         for sequence in self._active:

@@ -12,7 +12,7 @@ import attrs
 
 from hipfire.devices.base import Device, Executable, Limits, Progress
 from hipfire.devices.registry import open_device
-from hipfire.engine.context import fit_context
+from hipfire.engine.context import fit_context, fit_kept_slots
 from hipfire.engine.scheduler import Budget
 from hipfire.errors import InvalidRequest
 from hipfire.formats.checkpoint import Checkpoint
@@ -36,13 +36,19 @@ class OpenDevice(Protocol):
 
 @attrs.frozen(kw_only=True, eq=False)
 class LoadedModel:
-    """A model in place. `context_length` is the number of tokens that each of `n_slots` sequences may hold."""
+    """A model in place. `context_length` is the number of tokens that each of `n_slots` sequences may hold.
+
+    `max_concurrent` of them may run. The others have ended and are kept, as prefixes of prompts to come, if
+    `keeps_prefixes`.
+    """
 
     model: Model
     device: Device
     executable: Executable
     context_length: int
     n_slots: int
+    max_concurrent: int
+    keeps_prefixes: bool
     budget: Budget
     _checkpoint: Checkpoint = attrs.field(alias="checkpoint")
 
@@ -63,6 +69,8 @@ class Loader:
         """Raises ModelFileError, ModelNotFound, DeviceError, OutOfMemory, InvalidRequest; then nothing is held."""
         if load.max_concurrent < 1 or (load.max_seq is not None and load.max_seq < 1):
             raise InvalidRequest(f"max_concurrent {load.max_concurrent} or max_seq {load.max_seq} is not 1 or more")
+        if load.prefix_cache_nbytes is not None and load.prefix_cache_nbytes < 0:
+            raise InvalidRequest(f"prefix_cache_nbytes {load.prefix_cache_nbytes} is not 0 or more")
         checkpoint = self.open_checkpoint(Path(load.path))
         loaded = None
         try:
@@ -75,37 +83,51 @@ class Loader:
     def _place(self, load: Load, checkpoint: Checkpoint, on_progress: Progress) -> LoadedModel:
         model = self.build_program(checkpoint)
         device = self.open_device(load.device, n_threads=load.n_threads)
-
-        def limits(context_length: int) -> Limits:
-            return Limits(
-                max_tokens=max(min(self.max_step_tokens, context_length), load.max_concurrent),
-                max_outputs=load.max_concurrent,
-                n_slots=load.max_concurrent,
-                max_seq=context_length,
-                kv_cache=load.kv_cache,
-            )
-
-        context_length = fit_context(
-            lambda length: device.load_nbytes(model.program, limits(length)),
-            wanted=load.max_seq,
-            trained=model.context_length,
-            free_nbytes=device.free_nbytes(),
-        )
-        _explain(context_length, load, model)
-        chosen = limits(context_length)
+        limits = self._fit(load, model, device)
+        _explain(limits.max_seq, load, model)
         tensors = {weight.name: checkpoint.tensors[weight.name].data for weight in model.program.weights}
         return LoadedModel(
             model=model,
             device=device,
-            executable=device.load(model.program, tensors, chosen, on_progress=on_progress),
-            context_length=context_length,
-            n_slots=load.max_concurrent,
+            executable=device.load(model.program, tensors, limits, on_progress=on_progress),
+            context_length=limits.max_seq,
+            n_slots=limits.n_slots,
+            max_concurrent=load.max_concurrent,
+            keeps_prefixes=load.prefix_cache,
             budget=Budget(
-                max_tokens=chosen.max_tokens,
-                max_prompt_tokens_while_decoding=max(int(chosen.max_tokens * WHILE_DECODING), 1),
+                max_tokens=limits.max_tokens,
+                max_prompt_tokens_while_decoding=max(int(limits.max_tokens * WHILE_DECODING), 1),
             ),
             checkpoint=checkpoint,
         )
+
+    def _fit(self, load: Load, model: Model, device: Device) -> Limits:
+        """The context first; then slots to keep ended sequences in, from what it leaves."""
+
+        def limits(context_length: int, n_kept: int = 0) -> Limits:
+            return Limits(
+                max_tokens=max(min(self.max_step_tokens, context_length), load.max_concurrent),
+                max_outputs=load.max_concurrent,
+                n_slots=load.max_concurrent + n_kept,
+                max_seq=context_length,
+                kv_cache=load.kv_cache,
+            )
+
+        def nbytes(context_length: int, n_kept: int = 0) -> int:
+            return device.load_nbytes(model.program, limits(context_length, n_kept))
+
+        free_nbytes = device.free_nbytes()
+        context_length = fit_context(nbytes, wanted=load.max_seq, trained=model.context_length, free_nbytes=free_nbytes)
+        if not load.prefix_cache:
+            return limits(context_length)
+        model_nbytes = nbytes(context_length)
+        n_kept = fit_kept_slots(
+            slot_nbytes=nbytes(context_length, 1) - model_nbytes,
+            limit_nbytes=load.prefix_cache_nbytes,
+            model_nbytes=model_nbytes,
+            free_nbytes=free_nbytes,
+        )
+        return limits(context_length, n_kept)
 
 
 def _explain(context_length: int, load: Load, model: Model) -> None:

@@ -10,19 +10,21 @@ from hipfire.wire.messages import Cancelled, Failed, Finished, Generate, Token
 
 
 class Sequence:
-    """The prompt's tokens and then the answer's. Of them the first `n_evaluated` are in the state of `slot`.
+    """The prompt's tokens and then the answer's. Of them the first `n_evaluated` are in the state of `slot`: those that
+    were there before, `n_cached` of the prompt's, and those of every step that was completed.
 
     Holds at most `context_length` tokens. Times are a clock's seconds. `has_ended` once its terminal message was made.
     """
 
-    def __init__(self, request: Generate, *, slot: int, context_length: int, now: float) -> None:
+    def __init__(self, request: Generate, *, slot: int, n_cached: int = 0, context_length: int, now: float) -> None:
         self.id = request.id
         self.sampling = request.sampling
         self.slot = slot
         self.tokens = list(request.prompt)
-        self.n_evaluated = 0
+        self.n_evaluated = n_cached
         self.has_ended = False
         self._n_prompt = len(request.prompt)
+        self._n_cached = n_cached
         self._max_generated = min(request.max_tokens, context_length - self._n_prompt)
         self._stop_ids = frozenset(request.stop_ids)
         self._started_at = now
@@ -37,6 +39,10 @@ class Sequence:
     def n_generated(self) -> int:
         """Tokens of the answer, without the one that stops it."""
         return len(self.tokens) - self._n_prompt
+
+    def evaluated(self) -> list[int]:
+        """The tokens that are in the state of its slot."""
+        return self.tokens[: self.n_evaluated]
 
     def recent(self) -> Tokens[int]:
         """The tokens that penalties look at."""
@@ -57,6 +63,8 @@ class Sequence:
 
     def fail(self, code: str, message: str) -> Failed:
         self.has_ended = True
+        # What its state is worth, nobody knows.
+        self.n_evaluated = 0
         return Failed(id=self.id, code=code, message=message)
 
     def cancel(self) -> Cancelled:
@@ -69,7 +77,7 @@ class Sequence:
             id=self.id,
             reason=reason,
             n_prompt=self._n_prompt,
-            n_cached=0,
+            n_cached=self._n_cached,
             n_generated=self.n_generated,
             prompt_ms=1000 * (self._first_token_at - self._started_at),
             decode_ms=1000 * (now - self._first_token_at),

@@ -11,7 +11,7 @@ from typing import Any
 
 from hipfire.errors import DeviceError
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 
 class OpKind(enum.IntEnum):
@@ -117,6 +117,7 @@ class Library:
         self.q16_row_nbytes = declare("hf_q16_row_nbytes", c_int64, c_int64)
         self.scratch_nbytes = declare("hf_scratch_nbytes", c_int64, c_int64)
         self.kv_nbytes = declare("hf_kv_nbytes", c_int64, c_int32, c_int32, c_int32, c_int32, c_bool)
+        self.kv_copy = declare("hf_kv_copy", None, POINTER(CpuOp), c_int32, c_int32, c_int32)
         self.pool_open = declare("hf_pool_open", c_void_p, c_int32, c_int64)
         self.pool_close = declare("hf_pool_close", None, c_void_p)
         self.pack = declare("hf_pack", None, c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int64)

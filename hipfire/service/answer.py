@@ -8,7 +8,7 @@ import trio
 from hipfire.errors import EngineUnavailable
 from hipfire.service.events import ChatEvent, Completed, TextDelta, Timings, Usage
 from hipfire.service.pipeline import AnswerPipeline
-from hipfire.wire.messages import Cancelled, Finished, Token
+from hipfire.wire.messages import Cancelled, Finished, Started, Token
 
 
 class Answer:
@@ -20,15 +20,19 @@ class Answer:
         self._n_prompt = n_prompt
         self._queue_ms = queue_ms
         self._warnings = warnings
+        self._n_cached = 0
         self._n_generated = 0
         self._submitted_at = trio.current_time()
         self._first_at = self._last_at = self._submitted_at
 
-    def take(self, message: Token | Finished | Cancelled) -> tuple[ChatEvent, ...]:
+    def take(self, message: Started | Token | Finished | Cancelled) -> tuple[ChatEvent, ...]:
         """The events in a message; none where it is still open what it will be. The last one is Completed.
 
         Raises EngineUnavailable where the engine broke off.
         """
+        if isinstance(message, Started):
+            self._n_cached = message.n_cached
+            return ()
         if isinstance(message, Token):
             delta = self._take_token(message)
             if not self._pipeline.stopped:
@@ -57,11 +61,7 @@ class Answer:
         return Completed(
             # What was held back may turn out to be a stop string in the very end.
             finish_reason="stop" if finished is None or self._pipeline.stopped else finished.reason,
-            usage=Usage(
-                n_prompt=self._n_prompt,
-                n_cached=finished.n_cached if finished is not None else 0,
-                n_generated=self._n_generated,
-            ),
+            usage=Usage(n_prompt=self._n_prompt, n_cached=self._n_cached, n_generated=self._n_generated),
             timings=Timings(queue_ms=self._queue_ms, prompt_ms=prompt_ms, decode_ms=decode_ms),
             warnings=self._warnings,
         )

@@ -37,6 +37,7 @@ from hipfire.wire.messages import (
     Loaded,
     LoadFailed,
     LoadProgress,
+    Started,
     ToEngine,
     Token,
     Unload,
@@ -185,7 +186,7 @@ class EngineSession:
 
     def _dispatch(self, message: object) -> None:
         match message:
-            case Token():
+            case Started() | Token():
                 if ticket := self._tickets.get(message.id):
                     ticket.deliver(message)
             case Finished() | Cancelled():

@@ -11,7 +11,7 @@ from hipfire.service.answer import Answer
 from hipfire.service.events import ChatEvent
 from hipfire.service.stats import Tally
 from hipfire.service.ticket import Ticket
-from hipfire.wire.messages import Cancelled, Finished, Token
+from hipfire.wire.messages import Cancelled, Finished, Started, Token
 
 
 class Generation:
@@ -51,7 +51,7 @@ class Generation:
         """Stop the engine where it has not ended. Idempotent."""
         self._ticket.cancel()
 
-    def _take(self, message: Token | Finished | Cancelled) -> None:
+    def _take(self, message: Started | Token | Finished | Cancelled) -> None:
         self._events.extend(self._answer.take(message))
         if self._answer.completed is not None:
             # After a stop string the engine would go on.

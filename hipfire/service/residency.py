@@ -174,6 +174,8 @@ class Residency:
                 max_seq=settings.memory.max_seq,
                 kv_cache=settings.memory.kv_cache,
                 max_concurrent=settings.serve.max_concurrent,
+                prefix_cache=settings.memory.prefix_cache,
+                prefix_cache_nbytes=settings.memory.prefix_cache_bytes,
             ),
             on_progress=lambda progress: self._on_loading(model.tag, progress.fraction),
         )

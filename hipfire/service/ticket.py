@@ -6,11 +6,11 @@ from collections.abc import Callable
 import trio
 
 from hipfire.errors import HipfireError
-from hipfire.wire.messages import Cancelled, Finished, Token
+from hipfire.wire.messages import Cancelled, Finished, Started, Token
 
 
 class Ticket:
-    """Iterate over it: Tokens, then one Finished or Cancelled. A failure is raised, as the error it is.
+    """Iterate over it: Started, Tokens, then one Finished or Cancelled. A failure is raised, as the error it is.
 
     Whoever stops iterating before the end must call `cancel`.
     """
@@ -18,7 +18,9 @@ class Ticket:
     def __init__(self, id_: str, *, post_cancel: Callable[[str], None]) -> None:
         self.id = id_
         self._post_cancel = post_cancel
-        self._send, self._receive = trio.open_memory_channel[Token | Finished | Cancelled | HipfireError](math.inf)
+        self._send, self._receive = trio.open_memory_channel[Started | Token | Finished | Cancelled | HipfireError](
+            math.inf
+        )
         self._cancelled = False
         self._ended = False
         self._at_end: list[Callable[[], None]] = []
@@ -36,10 +38,10 @@ class Ticket:
         else:
             self._at_end.append(callback)
 
-    def deliver(self, token: Token) -> None:
-        """For the link: one more token. After a cancellation nobody reads it."""
+    def deliver(self, message: Started | Token) -> None:
+        """For the link: one more message before the end. After a cancellation nobody reads it."""
         if not self._ended and not self._cancelled:
-            self._send.send_nowait(token)
+            self._send.send_nowait(message)
 
     def end(self, outcome: Finished | Cancelled | HipfireError) -> None:
         """For the link: the one terminal event."""
@@ -54,13 +56,13 @@ class Ticket:
     def __aiter__(self) -> "Ticket":
         return self
 
-    async def __anext__(self) -> Token | Finished | Cancelled:
+    async def __anext__(self) -> Started | Token | Finished | Cancelled:
         try:
             return _raised(await self._receive.receive())
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
 
-    def receive_nowait(self) -> Token | Finished | Cancelled | None:
+    def receive_nowait(self) -> Started | Token | Finished | Cancelled | None:
         """What there is already, if anything."""
         try:
             return _raised(self._receive.receive_nowait())
@@ -68,7 +70,7 @@ class Ticket:
             return None
 
 
-def _raised(event: Token | Finished | Cancelled | HipfireError) -> Token | Finished | Cancelled:
+def _raised(event: Started | Token | Finished | Cancelled | HipfireError) -> Started | Token | Finished | Cancelled:
     if isinstance(event, HipfireError):
         raise event
     return event

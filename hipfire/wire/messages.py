@@ -1,7 +1,8 @@
 """The messages between server and engine, all frozen. One JSON object a line; see `framing`.
 
 Server to engine: Load, Unload, Generate, Cancel. Engine to server: all others.
-Every `Generate` is answered by any number of `Token`s and then exactly one of `Finished`, `Failed`, `Cancelled`.
+Every `Generate` is answered by a `Started` unless it ends before, any number of `Token`s, and then exactly one of
+`Finished`, `Failed`, `Cancelled`.
 Every `Load` is answered by any number of `LoadProgress` and then exactly one of `Loaded`, `LoadFailed`.
 Knows token ids only: no text, no HTTP.
 """
@@ -44,6 +45,10 @@ class Load:
     """Tokens a sequence may hold; None: the model's trained context, or what memory allows."""
     kv_cache: str = "auto"
     max_concurrent: int = 1
+    prefix_cache: bool = True
+    """Whether a prompt may begin with the state of a sequence that is running or has ended."""
+    prefix_cache_nbytes: int | None = None
+    """Bytes of state that may be held beyond that of `max_concurrent` sequences; None: what memory allows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -122,6 +127,14 @@ class Unloaded:
 
 
 @attrs.frozen(kw_only=True)
+class Started:
+    """A generation has its turn. The first `n_cached` tokens of its prompt were in the prefix cache."""
+
+    id: str
+    n_cached: int
+
+
+@attrs.frozen(kw_only=True)
 class Token:
     """One token of an answer, and its log probability when asked for."""
 
@@ -135,7 +148,8 @@ class Token:
 class Finished:
     """`reason`: `stop` (a stop id came), or `length` (max_tokens, or the context is full).
 
-    `n_generated` counts the Tokens that were sent. `prompt_ms` is up to the first token, without the wait for a slot.
+    `n_cached` is that of Started. `n_generated` counts the Tokens that were sent. `prompt_ms` is up to the first token,
+    without the wait for a slot.
     """
 
     id: str
@@ -161,4 +175,6 @@ class Cancelled:
 
 
 ToEngine = Load | Unload | Generate | Cancel
-FromEngine = Hello | Heartbeat | LoadProgress | Loaded | LoadFailed | Unloaded | Token | Finished | Failed | Cancelled
+FromEngine = (
+    Hello | Heartbeat | LoadProgress | Loaded | LoadFailed | Unloaded | Started | Token | Finished | Failed | Cancelled
+)

@@ -15,6 +15,9 @@ from hipfire.config.values import BadValue, check, parse
         ("generation.top_k", -1, -1),
         ("memory.max_seq", "auto", None),
         ("memory.max_seq", 4096, 4096),
+        ("memory.prefix_cache_bytes", "auto", None),
+        ("memory.prefix_cache_bytes", 0, 0),
+        ("memory.prefix_cache_bytes", 1 << 40, 1 << 40),
         ("prompt.system", "auto", "auto"),
         ("serve.allowed_hosts", ["a", "b"], ("a", "b")),
     ],
@@ -42,6 +45,8 @@ def test_a_fitting_value_is_taken(key: str, value: object, expected: object) -> 
         ("generation.temperature", True),
         ("memory.kv_cache", "q8"),
         ("memory.max_seq", "all"),
+        ("memory.prefix_cache_bytes", (1 << 40) + 1),
+        ("memory.prefix_cache", "auto"),
     ],
 )
 def test_another_type_or_range_is_refused(key: str, value: object) -> None:

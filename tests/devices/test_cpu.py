@@ -196,6 +196,24 @@ def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
     np.testing.assert_array_equal(again.view(np.uint32), clean.view(np.uint32))
 
 
+@pytest.mark.parametrize("kv_cache", ["f16", "f32"])
+@pytest.mark.parametrize("head_dim", [24, 10])
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 50])
+def test_a_copied_state_goes_on_as_the_original(device: CpuDevice, kv_cache: str, head_dim: int, n: int) -> None:
+    program, tensors = RandomModel(n_kv_heads=2, head_dim=head_dim).build()
+    whole = make_step(TOKENS[:60], slot=1)
+    executable = device.load(
+        program, tensors, limits_for([whole, make_step([1], slot=2)], kv_cache=kv_cache), on_progress=lambda _: None
+    )
+    expected = executable.run(whole, CancelFlag())[n:].copy()
+    executable.run(make_step(TOKENS[5:65], slot=2), CancelFlag())
+    executable.copy_state(1, 2, n)
+    copied = executable.run(make_step(TOKENS[n:60], start=n, slot=2), CancelFlag()).copy()
+    original = executable.run(make_step(TOKENS[n:60], start=n, slot=1), CancelFlag())
+    np.testing.assert_array_equal(copied.view(np.uint32), expected.view(np.uint32))
+    np.testing.assert_array_equal(original.view(np.uint32), expected.view(np.uint32))
+
+
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("window", [None, 7])
 def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(

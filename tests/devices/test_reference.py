@@ -180,6 +180,16 @@ def test_a_used_slot_can_start_again() -> None:
     assert np.array_equal(executable.run(make_step(PROMPT[:5]), CancelFlag()), first)
 
 
+def test_a_copied_state_goes_on_as_the_original() -> None:
+    program, tensors = RandomModel().build()
+    executable = load(program, tensors, Limits(max_tokens=32, max_outputs=32, n_slots=2, max_seq=32))
+    executable.run(make_step(PROMPT), CancelFlag())
+    executable.run(make_step(PROMPT[::-1], slot=1), CancelFlag())
+    executable.copy_state(0, 1, 5)
+    original = executable.run(make_step(PROMPT[5:], start=5), CancelFlag()).copy()
+    assert np.array_equal(executable.run(make_step(PROMPT[5:], start=5, slot=1), CancelFlag()), original)
+
+
 def test_a_step_may_want_no_logits() -> None:
     program, tensors = RandomModel().build()
     executable = load(program, tensors, Limits(max_tokens=32, max_outputs=1, n_slots=1, max_seq=32))

@@ -6,6 +6,7 @@ from scripted_device import ScriptedDevice, ScriptedExecutable, scripted_loader
 
 from hipfire.engine.engine import Engine
 from hipfire.engine.inbox import Inbox
+from hipfire.engine.loader import Loader
 from hipfire.wire.messages import (
     Cancelled,
     Failed,
@@ -39,7 +40,10 @@ class Harness:
         max_concurrent: int = 1,
         context_length: int = 64,
         max_step_tokens: int = 512,
+        prefix_cache: bool = True,
+        n_kept: int = 0,
         load: bool = True,
+        loader: Loader | None = None,
     ) -> None:
         self.device = device or ScriptedDevice()
         self.said: list[FromEngine] = []
@@ -47,11 +51,21 @@ class Harness:
         self.engine = Engine(
             self.inbox,
             self.said.append,
-            loader=scripted_loader(self.device, context_length=context_length, max_step_tokens=max_step_tokens),
+            loader=loader
+            or scripted_loader(self.device, context_length=context_length, max_step_tokens=max_step_tokens),
             clock=itertools.count().__next__,
         )
         if load:
-            self.turn(Load(path="scripted", max_concurrent=max_concurrent))
+            # A slot of the scripted device takes a byte for each position.
+            nbytes = n_kept * context_length
+            self.turn(
+                Load(
+                    path="scripted",
+                    max_concurrent=max_concurrent,
+                    prefix_cache=prefix_cache,
+                    prefix_cache_nbytes=nbytes,
+                )
+            )
 
     @property
     def executable(self) -> ScriptedExecutable:
@@ -91,6 +105,6 @@ class Harness:
 
 def alone(asked: Generate, *, context_length: int = 64) -> list[int]:
     """The tokens of a request that has the engine for itself."""
-    harness = Harness(context_length=context_length)
+    harness = Harness(context_length=context_length, prefix_cache=False)
     harness.settle(asked)
     return harness.tokens(asked.id)

@@ -52,6 +52,7 @@ class ScriptedExecutable:
     def __init__(self, device: "ScriptedDevice", limits: Limits) -> None:
         self.limits = limits
         self.steps: list[Step] = []
+        self.copies: list[tuple[int, int, int]] = []
         self.is_closed = False
         self._device = device
         self._state = np.full((limits.n_slots, limits.max_seq), UNWRITTEN)
@@ -72,6 +73,13 @@ class ScriptedExecutable:
         prefix = self._state[step.slots[row], : step.positions[row] + 1]
         assert (prefix >= 0).all(), "a row reads what was never written, or by a step that was broken off"
         return tuple(prefix.tolist())
+
+    def copy_state(self, source: int, target: int, n_positions: int) -> None:
+        assert not self.is_closed
+        assert source != target
+        self.copies.append((source, target, n_positions))
+        self._state[target] = POISON
+        self._state[target, :n_positions] = self._state[source, :n_positions]
 
     def read(self, buffer: Buffer) -> np.ndarray:
         raise NotImplementedError

@@ -1,6 +1,6 @@
 import pytest
 
-from hipfire.engine.context import fit_context
+from hipfire.engine.context import fit_context, fit_kept_slots
 from hipfire.errors import OutOfMemory
 
 MIB = 1 << 20
@@ -54,3 +54,31 @@ def test_next_to_no_context_is_an_error():
 
 def test_a_model_of_a_short_context_needs_only_that():
     assert fit(GIB + 256 * MIB + 128 * MIB, trained=128) == 128
+
+
+def kept(free_nbytes: int | None, *, limit: int | None = None, model: int = GIB) -> int:
+    """Slots of 100 MiB."""
+    return fit_kept_slots(slot_nbytes=100 * MIB, limit_nbytes=limit, model_nbytes=model, free_nbytes=free_nbytes)
+
+
+def test_by_default_a_quarter_of_the_free_memory_is_for_kept_slots():
+    assert kept(2 * GIB) == 512 // 100
+    assert kept(100 * GIB) == 8
+
+
+def test_kept_slots_take_what_model_and_headroom_leave_at_most():
+    # A tenth of 4 GiB is left alone, and 3 GiB is the model.
+    assert kept(4 * GIB, model=3 * GIB) == (1024 - 410) // 100
+    assert kept(4 * GIB, model=3 * GIB, limit=100 * GIB) == (1024 - 410) // 100
+    assert kept(4 * GIB, model=4 * GIB) == 0
+
+
+def test_a_limit_for_kept_slots_is_kept():
+    assert kept(100 * GIB, limit=399 * MIB) == 3
+    assert kept(100 * GIB, limit=50 * GIB) == 512
+    assert kept(100 * GIB, limit=0) == 0
+
+
+def test_where_nobody_knows_what_is_free_slots_are_kept_for_a_limit_only():
+    assert kept(None) == 0
+    assert kept(None, limit=GIB) == 10

@@ -45,6 +45,7 @@ class Story:
             ScriptedDevice(hook=self._in_step),
             max_concurrent=rng.randint(1, 4),
             max_step_tokens=rng.choice([4, 7, 512]),
+            n_kept=rng.randint(0, 3),
         )
 
     def play(self) -> Harness:

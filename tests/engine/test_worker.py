@@ -26,6 +26,7 @@ from hipfire.wire.messages import (
     Load,
     Loaded,
     Sampling,
+    Started,
     ToEngine,
     Token,
     Unloaded,
@@ -136,7 +137,8 @@ def test_the_first_message_is_hello(peer):
 def test_a_request_over_the_streams(peer):
     peer.load()
     peer.send(request("a", 1, max_tokens=3))
-    *tokens, end = peer.receive_until(Finished)
+    started, *tokens, end = peer.receive_until(Finished)
+    assert started == Started(id="a", n_cached=0)
     assert tokens == [Token(id="a", token=token) for token in (2, 3, 4)]
     assert end.reason == "length"
 
@@ -146,14 +148,15 @@ def test_messages_may_come_in_any_pieces(peer):
     data = encode(request("a", 1, max_tokens=1)) + encode(Cancel(id="x")) + encode(request("b", 1, max_tokens=1))
     for i in range(0, len(data), 7):
         peer.write(data[i : i + 7])
-    assert [message.id for message in peer.receive_until(Finished)] == ["a", "a"]
-    assert [message.id for message in peer.receive_until(Finished)] == ["b", "b"]
+    assert [message.id for message in peer.receive_until(Finished)] == ["a"] * 3
+    assert [message.id for message in peer.receive_until(Finished)] == ["b"] * 3
 
 
 def test_cancel_in_the_middle_of_a_step_is_answered_at_once(peer, device):
     peer.load()
     device.hook = gate = Gate()
     peer.send(request("a", 1))
+    assert isinstance(peer.receive(), Started)
     assert gate.entered.wait(PATIENCE_S)
     peer.send(Cancel(id="a"))
     assert peer.receive() == Cancelled(id="a", n_generated=0)
@@ -223,7 +226,7 @@ def test_a_reader_that_does_not_read_holds_nothing_up(peer, device):
     device.hook = lambda step, cancel: done.set() if len(device.loaded[0].steps) == 400 else None
     # More than the pipe holds, and nobody has read yet.
     assert done.wait(PATIENCE_S)
-    assert len(peer.receive_until(Finished)) == 401
+    assert len(peer.receive_until(Finished)) == 402
 
 
 def test_a_bug_ends_it_and_is_in_the_log(peer, device, caplog):

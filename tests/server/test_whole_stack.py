@@ -81,6 +81,20 @@ async def test_answers_and_comes_back_after_the_engine_was_killed(tmp_path: Path
 
 
 @pytest.mark.slow
+async def test_the_next_turn_of_a_conversation_finds_the_last_one(tmp_path: Path) -> None:
+    async with running(models_in(tmp_path, "tiny"), some_settings()) as stack:
+        messages: list[object] = [{"role": "user", "content": "hello there, how are you?"}]
+        first = (await stack.answer(messages=messages, max_tokens=5)).json()
+        messages += [first["choices"][0]["message"], {"role": "user", "content": "and now?"}]
+        second = (await stack.answer(messages=messages, max_tokens=5)).json()
+        assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert first["usage"]["prompt_tokens"] <= cached < second["usage"]["prompt_tokens"]
+        counted = (await stack.client.get("/stats")).json()["prefix_cache"]
+        assert counted == {"hits": 1, "tokens": cached}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_client_that_goes_in_a_long_prompt_frees_the_engine(smollm2_path: Path, stream: bool) -> None:
     store = Store(smollm2_path.parent, Registry(cards={}))

@@ -42,14 +42,28 @@ async def test_what_the_engine_is_asked_for(store: Store) -> None:
     assert end_of(events).finish_reason == "length"
 
 
+async def test_what_the_engine_is_to_load(store: Store) -> None:
+    settings = some_settings(
+        serve={"max_concurrent": 3},
+        memory={"max_seq": 600, "kv_cache": "f32", "prefix_cache": False, "prefix_cache_bytes": 123},
+    )
+    async with scripted_service(store, hello(), settings=settings) as (service, engine):
+        await events_of(service.chat(a_job()))
+        (load,) = (message for message in engine.heard if isinstance(message, Load))
+    assert (load.max_concurrent, load.max_seq, load.kv_cache) == (3, 600, "f32")
+    assert (load.prefix_cache, load.prefix_cache_nbytes) == (False, 123)
+
+
 async def test_a_stop_string_stops_the_engine(store: Store) -> None:
-    async with scripted_service(store, Script(tokens=tokens_of(HELLO) * 9, hold_after=30)) as (service, engine):
+    script = Script(tokens=tokens_of(HELLO) * 9, hold_after=30, n_cached=4)
+    async with scripted_service(store, script) as (service, engine):
         events = await events_of(service.chat(a_job(stop=("world",))))
         await wait_all_tasks_blocked()
         assert len(engine.cancelled) == 1
         assert service.admission.n_running == 0
     assert text_of(events) == "Hello, "
     assert end_of(events).finish_reason == "stop"
+    assert end_of(events).usage.n_cached == 4
 
 
 async def test_a_prompt_that_does_not_fit_is_refused(store: Store) -> None:

@@ -22,7 +22,7 @@ SAMPLING = st.builds(
     n_logprobs=st.none() | st.integers(0, 20),
 )
 EXAMPLES = (
-    Load(path="/a/ü\n.gguf", n_threads=2, max_seq=None),
+    Load(path="/a/ü\n.gguf", n_threads=2, max_seq=None, prefix_cache=False, prefix_cache_nbytes=2**40),
     Unload(),
     Generate(id="a", prompt=(1, 2), max_tokens=3, stop_ids=(), sampling=Sampling(logit_bias={7: -1.5})),
     messages.Cancel(id='"quoted"'),
@@ -42,6 +42,7 @@ EXAMPLES = (
     ),
     messages.LoadFailed(path="m", code="unsupported", message="line\nline"),
     messages.Unloaded(),
+    messages.Started(id="a", n_cached=3),
     Token(id="a", token=5),
     messages.Finished(id="a", reason="stop", n_prompt=1, n_cached=0, n_generated=2, prompt_ms=0.5, decode_ms=1.0),
     messages.Failed(id="a", code="device_error", message="é"),

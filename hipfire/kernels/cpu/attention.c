@@ -17,6 +17,19 @@ EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_di
     return (int64_t)n_slots * n_kv_heads * max_seq * padded_dim(head_dim) * (is_f16 ? 2 : 4);
 }
 
+/* In whole tiles: a few positions more than was asked for do no harm. */
+EXPORT void hf_kv_copy(const struct op *op, int32_t source, int32_t target, int32_t n_positions)
+{
+    const int64_t element = op->kv_is_f16 ? 2 : 4, n_rows = ((int64_t)n_positions + TILE - 1) / TILE * TILE;
+    const int64_t key = op->head_dim * element, value = padded_dim(op->head_dim) * element;
+    for (int h = 0; h < op->n_kv_heads; h++) {
+        const int64_t from = ((int64_t)source * op->n_kv_heads + h) * op->max_seq;
+        const int64_t to = ((int64_t)target * op->n_kv_heads + h) * op->max_seq;
+        memcpy(op->keys + to * key, op->keys + from * key, (size_t)(n_rows * key));
+        memcpy(op->values + to * value, op->values + from * value, (size_t)(n_rows * value));
+    }
+}
+
 INLINE f32x8 load_kv(bool is_f16, const uint8_t *state, int64_t at)
 {
     return is_f16 ? load_f16_as_f32(state + at * 2) : load_f32x8(state + at * 4);

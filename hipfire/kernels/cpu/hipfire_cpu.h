@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Raised with every change of a struct or function below; devices/cpu.py refuses a library of another number. */
-enum { ABI_VERSION = 2 };
+enum { ABI_VERSION = 3 };
 
 enum op_kind {
     OP_EMBED,
@@ -73,6 +73,8 @@ EXPORT int64_t hf_q16_row_nbytes(int64_t n);
 EXPORT int64_t hf_scratch_nbytes(int64_t n_in);
 /* Bytes of one layer's keys, and of its values. max_seq is a multiple of 32. */
 EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, bool is_f16);
+/* Make the first positions of slot `target` what those of another slot, `source`, are. `op` is one that stores. */
+EXPORT void hf_kv_copy(const struct op *op, int32_t source, int32_t target, int32_t n_positions);
 
 /* Threads that run programs; the caller's is one of them. Null when threads or memory could not be had. */
 EXPORT struct pool *hf_pool_open(int32_t n_threads, int64_t scratch_nbytes);
