@@ -5,7 +5,9 @@ weights are quantised. A row's bits depend on nothing but the row and its sequen
 steps, on what shares the step, or on the number of threads. Knows no model and no file format.
 """
 
+import contextlib
 import ctypes
+import mmap
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
@@ -178,7 +180,8 @@ class CpuExecutable:
         self._plan = plan_buffers(self._program, self._n_rows, self._library.q16_row_nbytes, keep=self._keep_buffers)
         self._arena = _zeros(self._plan.nbytes)
         for state in self._program.states:
-            self._states[state.name] = _zeros(_state_nbytes(self._library, state, self._limits, self.kv_cache))
+            nbytes = _state_nbytes(self._library, state, self._limits, self.kv_cache)
+            self._states[state.name] = _sparse_zeros(nbytes)
         self._place_weights(tensors, on_progress)
         self._addresses = Addresses(
             arena=self._arena.ctypes.data,
@@ -244,6 +247,21 @@ def _zeros(nbytes: int) -> NDArray[np.uint8]:
         raise OutOfMemory(f"not enough memory for the model: {error}") from error
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + nbytes]
+
+
+def _sparse_zeros(nbytes: int) -> NDArray[np.uint8]:
+    """Zeroed memory that takes room page by page as it is written, however large it is. Raises OutOfMemory.
+
+    A slot has room for a whole context; in small pages it costs what its conversation has come to.
+    """
+    try:
+        memory = mmap.mmap(-1, max(nbytes, 1))
+    except (OSError, OverflowError) as error:
+        raise OutOfMemory(f"not enough memory for the model: {nbytes} bytes of KV cache, {error}") from error
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages knows no such advice
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.uint8, nbytes)
 
 
 def _is_matrix(weight: Weight) -> bool:
