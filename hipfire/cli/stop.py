@@ -1,0 +1,159 @@
+"""`hipfire stop`: ends a serve of this state root, and nothing that is not hipfire's."""
+
+import os
+from collections.abc import Iterable, Sequence
+
+import click
+
+from hipfire.cli.address import url_of
+from hipfire.cli.help import ExampledCommand
+from hipfire.cli.options import settings_of
+from hipfire.config.environment import Environment
+from hipfire.lifecycle.health import read_stats, takes_connections
+from hipfire.lifecycle.pidfile import read_pidfile
+from hipfire.lifecycle.processes import DOWNLOAD, ENGINE, SERVE, Process, find_processes
+from hipfire.lifecycle.procfs import owner
+from hipfire.lifecycle.stop import StopFailed, kill, terminate
+
+# On top of the time that answers under way may take.
+_MARGIN_S = 10.0
+# How long something that is going to be killed gets to end by itself.
+_GRACE_S = 5.0
+
+
+@click.command(
+    "stop",
+    cls=ExampledCommand,
+    examples=[
+        ("hipfire stop", "the serve that was started last; answers under way are finished first"),
+        ("hipfire stop 8080", "the one on this port"),
+        ("hipfire stop --force", "every serve and engine, killed if it does not end by itself"),
+        ("hipfire stop --all", "every serve and every download"),
+    ],
+)
+@click.argument("port", required=False, type=click.IntRange(1, 65535))
+@click.option("--force", is_flag=True, help="Kill what does not end within 5 seconds, engines too.")
+@click.option("--all", "everything", is_flag=True, help="Every serve, and downloads too.")
+@click.pass_context
+def command(ctx: click.Context, port: int | None, force: bool, everything: bool) -> None:
+    """Stop the serve of this state root, and wait until it has ended.
+
+    Only processes that prove to be hipfire's and of this state root (~/.hipfire, or HIPFIRE_HOME) get a signal. It is
+    no error if there is none. A pidfile that names a process which is gone, or a stranger, is removed.
+    """
+    environment: Environment = ctx.obj
+    if everything and port is not None:
+        raise click.UsageError("give a port or --all, not both", ctx)
+    forget_stale_pidfile(environment)
+    if force:
+        _stop_by_force(environment, port, everything=everything)
+        _report_holder(port or settings_of(ctx).serve.port)
+    else:
+        wanted = _wanted(environment, port, everything=everything)
+        _stop(wanted, drain_timeout_s=settings_of(ctx).serve.drain_timeout)
+    forget_stale_pidfile(environment)
+
+
+def stop_all_serves(environment: Environment) -> None:
+    """Stop every serve of the state root, by force if need be. Raises StopFailed."""
+    forget_stale_pidfile(environment)
+    _stop_by_force(environment, None, everything=False)
+    forget_stale_pidfile(environment)
+
+
+def forget_stale_pidfile(environment: Environment) -> None:
+    """Remove a pidfile whose process is no serve of ours, and say so. That process is left alone."""
+    serving = read_pidfile(environment.pidfile)
+    if serving is None:
+        return
+    processes = find_processes(environment.home)
+    if any((process.pid, process.started) == (serving.pid, serving.started) for process in processes):
+        return
+    # Root may look into every process, so what it did not find is none.
+    if serving.alive and os.geteuid() not in (0, owner(serving.pid)):
+        raise StopFailed(f"process {serving.pid}, which the pidfile names, belongs to another user", hint="ask them")
+    environment.pidfile.unlink(missing_ok=True)
+    what = "is not that serve any more" if owner(serving.pid) is not None else "is gone"
+    click.echo(f"removed a stale pidfile: process {serving.pid} {what}", err=True)
+
+
+def _wanted(environment: Environment, port: int | None, *, everything: bool) -> list[Process]:
+    """The processes to stop without force; says so when there are none."""
+    processes = find_processes(environment.home)
+    serves = _of(processes, SERVE)
+    if everything:
+        wanted = [*serves, *_of(processes, DOWNLOAD)]
+    elif port is not None:
+        wanted = [serve for serve in serves if serve.port == port]
+    else:
+        wanted = _tracked(environment, serves)
+    if not wanted:
+        click.echo("no serve is running" if port is None else f"no serve of ours listens on port {port}", err=True)
+    return wanted
+
+
+def _tracked(environment: Environment, serves: Sequence[Process]) -> list[Process]:
+    """The serve that the pidfile names, else the only one there is. Raises StopFailed when there are more."""
+    serving = read_pidfile(environment.pidfile)
+    tracked = [serve for serve in serves if serving is not None and serve.pid == serving.pid]
+    if not tracked and len(serves) > 1:
+        ports = ", ".join(str(serve.port) for serve in serves)
+        raise StopFailed(f"there are serves on ports {ports}", hint="name the port, or stop --all")
+    return tracked or [*serves]
+
+
+def _stop(processes: Sequence[Process], *, drain_timeout_s: float) -> None:
+    under_way = sum(_n_under_way(process) for process in processes)
+    if under_way:
+        click.echo(f"waiting for {under_way} under way, at most {drain_timeout_s:g} s", err=True)
+    left = terminate(processes, timeout_s=drain_timeout_s + _MARGIN_S)
+    _say_stopped(process for process in processes if process not in left)
+    if left:
+        numbers = ", ".join(str(process.pid) for process in left)
+        raise StopFailed(f"process {numbers} does not end", hint="hipfire stop --force kills it")
+
+
+def _stop_by_force(environment: Environment, port: int | None, *, everything: bool) -> None:
+    processes = find_processes(environment.home)
+    wanted = [serve for serve in _of(processes, SERVE) if port is None or serve.port == port]
+    if everything:
+        wanted += _of(processes, DOWNLOAD)
+    left = terminate(wanted, timeout_s=_GRACE_S)
+    # An engine without its serve ends by itself, unless it hangs.
+    engines = [] if port is not None else _of(find_processes(environment.home), ENGINE)
+    kill([*left, *engines])
+    _say_stopped(wanted)
+    if not wanted:
+        click.echo("no serve is running", err=True)
+
+
+def _report_holder(port: int) -> None:
+    """Say who holds the port still: it is no process of this state root."""
+    if not takes_connections("127.0.0.1", port):
+        return
+    for process in find_processes(None):
+        if process.role == SERVE and process.port == port:
+            whose = f"the serve of another state root: HIPFIRE_HOME={process.home} hipfire stop {port}"
+            break
+    else:
+        whose = "a program that is not hipfire, and was left alone"
+    click.echo(f"port {port} is held by {whose}", err=True)
+
+
+def _say_stopped(processes: Iterable[Process]) -> None:
+    for process in processes:
+        what = f"the download of {process.model}" if process.role == DOWNLOAD else f"the serve at {_url(process)}"
+        click.echo(f"stopped {what} (process {process.pid})", err=True)
+
+
+def _n_under_way(process: Process) -> int:
+    stats = read_stats(process.host or "", process.port) if process.port is not None else None
+    return int(stats["in_flight"]) if stats is not None else 0
+
+
+def _url(process: Process) -> str:
+    return url_of(process.host or "", process.port or 0)
+
+
+def _of(processes: Iterable[Process], role: str) -> list[Process]:
+    return [process for process in processes if process.role == role]
