@@ -1,5 +1,6 @@
 """The real program, `python -m hipfire`, in a state root of its own."""
 
+import json
 import os
 import select
 import signal
@@ -9,8 +10,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
+import httpx
 
 import hipfire
 
@@ -28,10 +31,17 @@ class Program:
     home: Path
     variables: dict[str, str]
     cleanup: ExitStack
+    prefix: tuple[str, ...] = ()
+    """A program that starts ours, such as `unshare`."""
+
+    @property
+    def root(self) -> Path:
+        """The state root."""
+        return self.home / ".hipfire"
 
     @property
     def models_dir(self) -> Path:
-        return self.home / ".hipfire" / "models"
+        return self.root / "models"
 
     def run(self, *args: str, stdin: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run it to its end."""
@@ -64,7 +74,12 @@ class Program:
         return process
 
     def _command(self, args: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "hipfire", *args]
+        return [*self.prefix, sys.executable, "-m", "hipfire", *args]
+
+    def ps(self) -> list[dict[str, Any]]:
+        """What `hipfire ps` shows."""
+        rows: list[dict[str, Any]] = json.loads(self.run("ps", "--json").stdout)
+        return rows
 
     def processes(self) -> list[int]:
         """The processes of this home, told by their environment: the program and whatever it started."""
@@ -121,6 +136,10 @@ def program_in(home: Path) -> Iterator[Program]:
     with ExitStack() as cleanup:
         cleanup.callback(signal.signal, signal.SIGINT, before)
         variables = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(_ROOT)}
+        # Somebody's own serve may be at the usual port; below flags and variables, as a config file is.
+        root = home / ".hipfire"
+        root.mkdir(exist_ok=True)
+        (root / "config.toml").write_text(f"[serve]\nport = {free_port()}\n")
         yield Program(home=home, variables=variables, cleanup=cleanup)
 
 
@@ -134,7 +153,29 @@ class Serve:
 
     @property
     def pidfile(self) -> Path:
-        return self.program.home / ".hipfire" / "serve.pid"
+        return self.program.root / "serve.pid"
+
+    @property
+    def engine(self) -> int:
+        """The process id of its engine."""
+        (row,) = [row for row in self.program.ps() if row["role"] == "engine"]
+        pid: int = row["pid"]
+        return pid
+
+    @contextmanager
+    def answer_under_way(self) -> Iterator[Iterator[str]]:
+        """The lines of a streamed answer, which has begun and goes on when the engine is told to: SIGCONT.
+
+        The serve must be a slow one.
+        """
+        engine = self.engine
+        body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
+        url = f"http://127.0.0.1:{self.port}/v1/chat/completions"
+        with httpx.stream("POST", url, json=body, timeout=TIMEOUT_S, trust_env=False) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            os.kill(engine, signal.SIGSTOP)
+            yield lines
 
 
 @contextmanager
