@@ -13,16 +13,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import attrs
 
 from hipfire.errors import HipfireError
 from hipfire.lifecycle.health import read_health
 from hipfire.lifecycle.logfile import open_log, rotate, tail
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 PROCESS_TIMEOUT_S = 60.0
 MODEL_TIMEOUT_S = 300.0
@@ -120,7 +117,7 @@ class _Log(io.RawIOBase):
     def fileno(self) -> int:
         return self._descriptor
 
-    def write(self, data: "ReadableBuffer", /) -> int:
+    def write(self, data: Any, /) -> int:
         rest = memoryview(data).cast("B")
         nbytes = len(rest)
         with contextlib.suppress(OSError):
