@@ -113,7 +113,14 @@ def run(plan: Plan, environment: Environment) -> None:
     else:
         log_to_stderr(plan.settings.log.level)
     with (
-        announced(environment.home, SERVE, model=model, host=host, port=port),
+        announced(
+            environment.home,
+            SERVE,
+            model=model,
+            host=host,
+            port=port,
+            drain_timeout_s=plan.settings.serve.drain_timeout,
+        ),
         pidfile(environment.pidfile, host=host, port=port) as remove_pidfile,
     ):
         resolve_or_pull(model, plan.store, environment)

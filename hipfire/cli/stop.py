@@ -9,6 +9,7 @@ from hipfire.cli.address import url_of
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.options import settings_of
 from hipfire.config.environment import Environment
+from hipfire.errors import ConfigError
 from hipfire.lifecycle.health import read_stats, takes_connections
 from hipfire.lifecycle.pidfile import read_pidfile
 from hipfire.lifecycle.processes import DOWNLOAD, ENGINE, SERVE, Process, find_processes
@@ -47,10 +48,9 @@ def command(ctx: click.Context, port: int | None, force: bool, everything: bool)
     forget_stale_pidfile(environment)
     if force:
         _stop_by_force(environment, port, everything=everything)
-        _report_holder(port or settings_of(ctx).serve.port)
+        _report_holder(port or _usual_port(ctx))
     else:
-        wanted = _wanted(environment, port, everything=everything)
-        _stop(wanted, drain_timeout_s=settings_of(ctx).serve.drain_timeout)
+        _stop(_wanted(environment, port, everything=everything))
     forget_stale_pidfile(environment)
 
 
@@ -102,7 +102,8 @@ def _tracked(environment: Environment, serves: Sequence[Process]) -> list[Proces
     return tracked or [*serves]
 
 
-def _stop(processes: Sequence[Process], *, drain_timeout_s: float) -> None:
+def _stop(processes: Sequence[Process]) -> None:
+    drain_timeout_s = max((process.drain_timeout_s for process in processes), default=0.0)
     under_way = sum(_n_under_way(process) for process in processes)
     if under_way:
         click.echo(f"waiting for {under_way} under way, at most {drain_timeout_s:g} s", err=True)
@@ -127,9 +128,17 @@ def _stop_by_force(environment: Environment, port: int | None, *, everything: bo
         click.echo("no serve is running", err=True)
 
 
-def _report_holder(port: int) -> None:
+def _usual_port(ctx: click.Context) -> int | None:
+    try:
+        return settings_of(ctx).serve.port
+    except ConfigError:
+        # A mistake in config.toml is no reason not to stop anything, and elsewhere it is reported.
+        return None
+
+
+def _report_holder(port: int | None) -> None:
     """Say who holds the port still: it is no process of this state root."""
-    if not takes_connections("127.0.0.1", port):
+    if port is None or not takes_connections("127.0.0.1", port):
         return
     for process in find_processes(None):
         if process.role == SERVE and process.port == port:

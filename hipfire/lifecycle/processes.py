@@ -29,7 +29,8 @@ _PYTHON = re.compile(r"python[\d.]*t?")
 class Process:
     """A running process of hipfire. `started` is its start time in the kernel's clock ticks.
 
-    `model` is what it was started for, None where that is not known; a serve has host and port.
+    `model` is what it was started for, None where that is not known; a serve has host and port. `drain_timeout_s` is
+    how long it may take to end when it is told to.
     """
 
     home: str
@@ -39,6 +40,7 @@ class Process:
     model: str | None = None
     host: str | None = None
     port: int | None = None
+    drain_timeout_s: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -47,7 +49,13 @@ class Process:
 
 @contextlib.contextmanager
 def announced(
-    home: Path, role: str, *, model: str | None = None, host: str | None = None, port: int | None = None
+    home: Path,
+    role: str,
+    *,
+    model: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    drain_timeout_s: float = 0.0,
 ) -> Iterator[None]:
     """Let other processes of this machine find this one, for as long as the block takes."""
     own = Process(
@@ -58,6 +66,7 @@ def announced(
         model=model,
         host=host,
         port=port,
+        drain_timeout_s=drain_timeout_s,
     )
     with os.fdopen(os.memfd_create(_FILE), "wb", buffering=0) as file:
         file.write(json.dumps(attrs.asdict(own)).encode())

@@ -193,3 +193,10 @@ def test_all_ends_downloads_and_what_they_started(program: Program) -> None:
 def test_a_port_and_all_are_too_much(program: Program) -> None:
     done = program.run("stop", "--all", "80")
     assert (done.returncode, done.stderr) == (2, "hipfire: give a port or --all, not both (see hipfire stop --help)\n")
+
+
+@pytest.mark.parametrize("flags", [[], ["--force"]])
+def test_a_broken_config_file_is_no_reason_not_to_stop(flags: list[str], serve: Serve) -> None:
+    (serve.program.root / "config.toml").write_text("[serve")
+    assert serve.program.run("stop", *flags).returncode == 0
+    assert serve.process.poll() == 0
