@@ -64,7 +64,7 @@ def examine(environment: Environment) -> Examination:
     is_up, port = _port(environment, settings)
     findings = [
         Finding(what="hipfire", level=OK, text=f"{__version__}, Python {platform.python_version()}, {_system()}"),
-        _processor(cpu),
+        *_processor(cpu),
         _memory_finding(memory),
         config,
         _folder("state root", environment.home),
@@ -105,25 +105,25 @@ def _cpu_report() -> dict[str, Any]:
     return document
 
 
-def _processor(cpu: dict[str, Any]) -> Finding:
+def _processor(cpu: dict[str, Any]) -> list[Finding]:
+    """The processor, and whether there are kernels for it."""
+    findings = []
+    if "processor" in cpu:
+        findings.append(Finding(what="processor", level=OK, text=f"{cpu['processor']}, {cpu['threads']} threads"))
+        features = " ".join(cpu["features"]) or "none that matters here"
+        findings.append(Finding(what="features", level=OK, text=features))
     if cpu.get("kernels") is None:
-        return Finding(
-            what="processor",
+        missing_all = Finding(
+            what="kernels",
             level=PROBLEM,
             text=str(cpu.get("problem")),
             advice="install hipfire anew; until then --device reference works, slowly",
         )
-    features = " ".join(cpu["features"]) or "no features that matter"
-    text = f"{cpu['processor']}, {cpu['threads']} threads, {features}; kernels {cpu['kernels']}"
+        return [*findings, missing_all]
     missing = [name for name, state in cpu["variants"].items() if state == "missing"]
-    if missing:
-        return Finding(
-            what="processor",
-            level=NOTE,
-            text=f"{text}; not built: {', '.join(missing)}",
-            advice="install hipfire anew to have all kernels",
-        )
-    return Finding(what="processor", level=OK, text=text)
+    text = f"{cpu['kernels']}; not built: {', '.join(missing)}" if missing else str(cpu["kernels"])
+    advice = "install hipfire anew to have all kernels" if missing else None
+    return [*findings, Finding(what="kernels", level=NOTE if missing else OK, text=text, advice=advice)]
 
 
 def _memory() -> dict[str, int]:

@@ -9,7 +9,8 @@ def test_a_healthy_machine_is_ready(program: Program) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert {line.split("  ")[0] for line in lines if line[:1].isalpha()} >= {
-        "hipfire", "processor", "memory", "settings", "state root", "models folder", "models", "port",
+        "hipfire", "processor", "features", "kernels", "memory", "settings", "state root", "models folder", "models",
+        "port",
     }  # fmt: skip
     assert lines[-1] == "ready: hipfire serve smollm2:135m downloads a small model and serves it"
 
