@@ -16,6 +16,7 @@ import attrs
 import httpx
 
 import hipfire
+from hipfire.lifecycle.procfs import parent
 
 TINY = Path(__file__).parents[1] / "fixtures" / "tiny-llama" / "model.gguf"
 
@@ -158,8 +159,12 @@ class Serve:
     @property
     def engine(self) -> int:
         """The process id of its engine."""
-        (row,) = [row for row in self.program.ps() if row["role"] == "engine"]
-        pid: int = row["pid"]
+        return self.engine_of(self.process.pid)
+
+    def engine_of(self, serve: int) -> int:
+        """The process id of the engine of any serve of this home."""
+        (pid,) = [row["pid"] for row in self.program.ps() if row["role"] == "engine" and parent(row["pid"]) == serve]
+        assert isinstance(pid, int)
         return pid
 
     @contextmanager

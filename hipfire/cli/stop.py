@@ -11,9 +11,9 @@ from hipfire.cli.options import settings_of
 from hipfire.config.environment import Environment
 from hipfire.errors import ConfigError
 from hipfire.lifecycle.health import read_stats, takes_connections
-from hipfire.lifecycle.pidfile import read_pidfile
+from hipfire.lifecycle.pidfile import Serving, read_pidfile, remove_pidfile
 from hipfire.lifecycle.processes import DOWNLOAD, ENGINE, SERVE, Process, find_processes
-from hipfire.lifecycle.procfs import owner
+from hipfire.lifecycle.procfs import owner, parent
 from hipfire.lifecycle.stop import StopFailed, kill, terminate
 
 # On top of the time that answers under way may take.
@@ -51,30 +51,30 @@ def command(ctx: click.Context, port: int | None, force: bool, everything: bool)
         _report_holder(port or _usual_port(ctx))
     else:
         _stop(_wanted(environment, port, everything=everything))
-    forget_stale_pidfile(environment)
 
 
 def stop_all_serves(environment: Environment) -> None:
     """Stop every serve of the state root, by force if need be. Raises StopFailed."""
     forget_stale_pidfile(environment)
     _stop_by_force(environment, None, everything=False)
-    forget_stale_pidfile(environment)
 
 
 def forget_stale_pidfile(environment: Environment) -> None:
     """Remove a pidfile whose process is no serve of ours, and say so. That process is left alone."""
     serving = read_pidfile(environment.pidfile)
-    if serving is None:
-        return
-    processes = find_processes(environment.home)
-    if any((process.pid, process.started) == (serving.pid, serving.started) for process in processes):
+    if serving is None or _is_ours(serving, environment):
         return
     # Root may look into every process, so what it did not find is none.
     if serving.alive and os.geteuid() not in (0, owner(serving.pid)):
         raise StopFailed(f"process {serving.pid}, which the pidfile names, belongs to another user", hint="ask them")
-    environment.pidfile.unlink(missing_ok=True)
+    remove_pidfile(environment.pidfile, serving)
     what = "is not that serve any more" if owner(serving.pid) is not None else "is gone"
     click.echo(f"removed a stale pidfile: process {serving.pid} {what}", err=True)
+
+
+def _is_ours(serving: Serving, environment: Environment) -> bool:
+    processes = find_processes(environment.home)
+    return any((process.pid, process.started) == (serving.pid, serving.started) for process in processes)
 
 
 def _wanted(environment: Environment, port: int | None, *, everything: bool) -> list[Process]:
@@ -88,7 +88,7 @@ def _wanted(environment: Environment, port: int | None, *, everything: bool) -> 
     else:
         wanted = _tracked(environment, serves)
     if not wanted:
-        click.echo("no serve is running" if port is None else f"no serve of ours listens on port {port}", err=True)
+        _say_none(port)
     return wanted
 
 
@@ -115,17 +115,28 @@ def _stop(processes: Sequence[Process]) -> None:
 
 
 def _stop_by_force(environment: Environment, port: int | None, *, everything: bool) -> None:
+    """Ask the serves to end, of one port or all; then kill what is left of them, and the engines."""
     processes = find_processes(environment.home)
     wanted = [serve for serve in _of(processes, SERVE) if port is None or serve.port == port]
+    # An engine ends with its serve, unless it hangs; and some outlived theirs.
+    engines = [engine for engine in _of(processes, ENGINE) if port is None or _serve_of(engine, wanted)]
+    strays = [engine for engine in engines if not _serve_of(engine, wanted)]
     if everything:
         wanted += _of(processes, DOWNLOAD)
+    if not (wanted or strays):
+        _say_none(port)
     left = terminate(wanted, timeout_s=_GRACE_S)
-    # An engine without its serve ends by itself, unless it hangs.
-    engines = [] if port is not None else _of(find_processes(environment.home), ENGINE)
     kill([*left, *engines])
-    _say_stopped(wanted)
-    if not wanted:
-        click.echo("no serve is running", err=True)
+    serving = read_pidfile(environment.pidfile)
+    if serving is not None and serving.pid in {process.pid for process in left}:
+        remove_pidfile(environment.pidfile, serving)
+    _say_stopped([*wanted, *strays])
+
+
+def _serve_of(engine: Process, serves: Iterable[Process]) -> Process | None:
+    """Which of these serves has started an engine."""
+    pid = parent(engine.pid)
+    return next((serve for serve in serves if serve.pid == pid), None)
 
 
 def _usual_port(ctx: click.Context) -> int | None:
@@ -149,19 +160,24 @@ def _report_holder(port: int | None) -> None:
     click.echo(f"port {port} is held by {whose}", err=True)
 
 
+def _say_none(port: int | None) -> None:
+    click.echo("no serve is running" if port is None else f"no serve of ours listens on port {port}", err=True)
+
+
 def _say_stopped(processes: Iterable[Process]) -> None:
     for process in processes:
-        what = f"the download of {process.model}" if process.role == DOWNLOAD else f"the serve at {_url(process)}"
-        click.echo(f"stopped {what} (process {process.pid})", err=True)
+        click.echo(f"stopped {_name(process)} (process {process.pid})", err=True)
+
+
+def _name(process: Process) -> str:
+    if process.role == SERVE:
+        return f"the serve at {url_of(process.host or '', process.port or 0)}"
+    return f"the download of {process.model}" if process.role == DOWNLOAD else "an engine"
 
 
 def _n_under_way(process: Process) -> int:
     stats = read_stats(process.host or "", process.port) if process.port is not None else None
     return int(stats["in_flight"]) if stats is not None else 0
-
-
-def _url(process: Process) -> str:
-    return url_of(process.host or "", process.port or 0)
 
 
 def _of(processes: Iterable[Process], role: str) -> list[Process]:

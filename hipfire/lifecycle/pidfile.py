@@ -39,8 +39,7 @@ def pidfile(path: Path, *, host: str, port: int) -> Iterator[Callable[[], None]]
     own = Serving(pid=os.getpid(), started=start_time(os.getpid()) or 0, host=host, port=port)
 
     def remove() -> None:
-        if read_pidfile(path) == own:
-            path.unlink(missing_ok=True)
+        remove_pidfile(path, own)
 
     try:
         _write(path, own)
@@ -62,6 +61,12 @@ def _write(path: Path, own: Serving) -> None:
         # Of a full disk, half of it may be there.
         draft.unlink(missing_ok=True)
         raise
+
+
+def remove_pidfile(path: Path, serving: Serving) -> None:
+    """Remove the pidfile, unless it says something else by now."""
+    if read_pidfile(path) == serving:
+        path.unlink(missing_ok=True)
 
 
 def read_pidfile(path: Path) -> Serving | None:

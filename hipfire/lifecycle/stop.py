@@ -70,9 +70,13 @@ def kill(processes: Iterable[Process]) -> None:
 
 @contextmanager
 def _handles(processes: Iterable[Process]) -> Iterator[Sequence[_Handle]]:
-    """Handles of those processes that still run."""
+    """Handles of those processes that still run, one each: a process that is two things gets no signal twice."""
     with ExitStack() as cleanup:
-        yield [handle for process in processes for handle in _handle(process, cleanup)]
+        yield [
+            handle
+            for process in {process.pid: process for process in processes}.values()
+            for handle in _handle(process, cleanup)
+        ]
 
 
 def _handle(process: Process, cleanup: ExitStack) -> Iterator[_Handle]:

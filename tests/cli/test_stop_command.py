@@ -126,8 +126,19 @@ def test_force_kills_an_engine_that_outlived_its_serve(serve: Serve) -> None:
     serve.process.kill()
     serve.process.wait()
     assert [(row["pid"], row["role"]) for row in serve.program.ps()] == [(engine, "engine")]
-    assert serve.program.run("stop", "--force").returncode == 0
+    done = serve.program.run("stop", "--force")
+    assert done.returncode == 0
+    assert f"stopped an engine (process {engine})\n" in done.stderr
     wait_for_end([engine], timeout_s=TIMEOUT_S)
+
+
+def test_force_for_one_port_leaves_the_other_serve_and_its_engine(serve: Serve) -> None:
+    process, port = second_serve(serve.program)
+    engine = serve.engine_of(process.pid)
+    os.kill(serve.engine_of(serve.process.pid), signal.SIGSTOP)
+    assert serve.program.run("stop", "--force", str(serve.port)).returncode == 0
+    assert {row["pid"] for row in serve.program.ps()} == {process.pid, engine}
+    assert json.loads(serve.pidfile.read_text())["port"] == port
 
 
 def test_two_serves_are_told_apart_by_port(serve: Serve) -> None:
