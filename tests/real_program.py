@@ -137,10 +137,8 @@ def program_in(home: Path) -> Iterator[Program]:
     with ExitStack() as cleanup:
         cleanup.callback(signal.signal, signal.SIGINT, before)
         variables = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(_ROOT)}
-        # Somebody's own serve may be at the usual port; below flags and variables, as a config file is.
-        root = home / ".hipfire"
-        root.mkdir(exist_ok=True)
-        (root / "config.toml").write_text(f"[serve]\nport = {free_port()}\n")
+        # On the default port someone may have a serve of their own, which `run` would ask.
+        variables["HIPFIRE_PORT"] = str(free_port())
         yield Program(home=home, variables=variables, cleanup=cleanup)
 
 
@@ -187,7 +185,7 @@ class Serve:
 def serve_in(home: Path, **variables: str) -> Iterator[Serve]:
     """A serve with this home, loaded."""
     with program_in(home) as program:
-        port = free_port()
+        port = int(program.variables["HIPFIRE_PORT"])
         process = program.start("serve", str(TINY), str(port), **variables)
         read_until(process, "stop it")
         yield Serve(program=program, process=process, port=port)

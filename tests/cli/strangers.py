@@ -26,5 +26,6 @@ def stranger(program: Program, *arguments: str) -> Iterator["subprocess.Popen[by
 
 def write_pidfile(program: Program, pid: int, *, started: int | None = None) -> None:
     """A pidfile that names a process; with its real start time unless told otherwise."""
+    program.root.mkdir(exist_ok=True)
     fields = {"pid": pid, "started": started or start_time(pid), "host": "127.0.0.1", "port": 1}
     (program.root / "serve.pid").write_text(json.dumps(fields))

@@ -26,7 +26,8 @@ def port() -> int:
 
 @pytest.fixture
 def detached(program: Program) -> Iterator[Program]:
-    """The program; what it left in the background is stopped in the end."""
+    """The program with a state root; what it left in the background is stopped in the end."""
+    program.root.mkdir()
     yield program
     program.run("stop", "--all", "--force")
     assert program.processes() == []

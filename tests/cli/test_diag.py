@@ -26,6 +26,7 @@ def test_json_is_one_document(program: Program) -> None:
 
 
 def test_a_bad_setting_is_a_problem_with_its_place(program: Program) -> None:
+    program.root.mkdir()
     config = program.root / "config.toml"
     config.write_text("[serve]\nprot = 80\n")
     done = program.run("diag")
@@ -36,7 +37,7 @@ def test_a_bad_setting_is_a_problem_with_its_place(program: Program) -> None:
 
 
 def test_a_broken_model_is_noted(program: Program) -> None:
-    program.models_dir.mkdir()
+    program.models_dir.mkdir(parents=True)
     (program.models_dir / "broken.gguf").write_bytes(b"GGUF")
     done = program.run("diag")
     assert done.returncode == 0

@@ -135,6 +135,7 @@ def test_what_cannot_be_served_is_one_line(args: list[str], status: int, error: 
 
 def test_a_bad_config_file_is_named_with_its_line(program: Program) -> None:
     config = program.home / ".hipfire" / "config.toml"
+    config.parent.mkdir()
     config.write_text("[serve]\nprot = 80\n")
     done = program.run("serve")
     assert done.returncode == 1
