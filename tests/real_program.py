@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,12 @@ class Serve:
             lines = reply.iter_lines()
             next(lines)
             os.kill(engine, signal.SIGSTOP)
-            yield lines
+            try:
+                yield lines
+            finally:
+                # Stopped, it would not even notice that its serve is gone.
+                with suppress(ProcessLookupError):
+                    os.kill(engine, signal.SIGCONT)
 
 
 @contextmanager
