@@ -1,5 +1,6 @@
 """The real program, `python -m hipfire`, in a state root of its own."""
 
+import json
 import os
 import select
 import signal
@@ -7,12 +8,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import attrs
+import httpx
 
 import hipfire
+from hipfire.lifecycle.procfs import parent
 
 TINY = Path(__file__).parents[1] / "fixtures" / "tiny-llama" / "model.gguf"
 
@@ -28,10 +32,17 @@ class Program:
     home: Path
     variables: dict[str, str]
     cleanup: ExitStack
+    prefix: tuple[str, ...] = ()
+    """A program that starts ours, such as `unshare`."""
+
+    @property
+    def root(self) -> Path:
+        """The state root."""
+        return self.home / ".hipfire"
 
     @property
     def models_dir(self) -> Path:
-        return self.home / ".hipfire" / "models"
+        return self.root / "models"
 
     def run(self, *args: str, stdin: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run it to its end."""
@@ -64,7 +75,12 @@ class Program:
         return process
 
     def _command(self, args: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "hipfire", *args]
+        return [*self.prefix, sys.executable, "-m", "hipfire", *args]
+
+    def ps(self) -> list[dict[str, Any]]:
+        """What `hipfire ps` shows."""
+        rows: list[dict[str, Any]] = json.loads(self.run("ps", "--json").stdout)
+        return rows
 
     def processes(self) -> list[int]:
         """The processes of this home, told by their environment: the program and whatever it started."""
@@ -136,7 +152,38 @@ class Serve:
 
     @property
     def pidfile(self) -> Path:
-        return self.program.home / ".hipfire" / "serve.pid"
+        return self.program.root / "serve.pid"
+
+    @property
+    def engine(self) -> int:
+        """The process id of its engine."""
+        return self.engine_of(self.process.pid)
+
+    def engine_of(self, serve: int) -> int:
+        """The process id of the engine of any serve of this home."""
+        (pid,) = [row["pid"] for row in self.program.ps() if row["role"] == "engine" and parent(row["pid"]) == serve]
+        assert isinstance(pid, int)
+        return pid
+
+    @contextmanager
+    def answer_under_way(self) -> Iterator[Iterator[str]]:
+        """The lines of a streamed answer, which has begun and goes on when the engine is told to: SIGCONT.
+
+        The serve must be a slow one.
+        """
+        engine = self.engine
+        body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
+        url = f"http://127.0.0.1:{self.port}/v1/chat/completions"
+        with httpx.stream("POST", url, json=body, timeout=TIMEOUT_S, trust_env=False) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            os.kill(engine, signal.SIGSTOP)
+            try:
+                yield lines
+            finally:
+                # Stopped, it would not even notice that its serve is gone.
+                with suppress(ProcessLookupError):
+                    os.kill(engine, signal.SIGCONT)
 
 
 @contextmanager

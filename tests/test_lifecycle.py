@@ -8,7 +8,9 @@ import attrs
 import pytest
 
 from hipfire.errors import BindError
-from hipfire.lifecycle import Serving, bind, pidfile, read_pidfile, start_time
+from hipfire.lifecycle.pidfile import Serving, pidfile, read_pidfile
+from hipfire.lifecycle.port import bind
+from hipfire.lifecycle.procfs import start_time
 
 
 @pytest.fixture

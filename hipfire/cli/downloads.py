@@ -18,6 +18,7 @@ from hipfire.catalog.registry import Card
 from hipfire.catalog.store import InstalledModel, Store
 from hipfire.config.environment import Environment
 from hipfire.errors import ModelNotFound
+from hipfire.lifecycle.processes import DOWNLOAD, announced
 
 
 def resolve_or_pull(name: str, store: Store, environment: Environment) -> InstalledModel:
@@ -37,6 +38,11 @@ def resolve_or_pull(name: str, store: Store, environment: Environment) -> Instal
 
 def pull_with_progress(card: Card, store: Store, environment: Environment) -> Path:
     """Download a model and show how it goes on stderr. Raises DownloadError."""
+    with announced(environment.home, DOWNLOAD, model=card.tag):
+        return _pull_with_progress(card, store, environment)
+
+
+def _pull_with_progress(card: Card, store: Store, environment: Environment) -> Path:
     console = Console(stderr=True)
     if not console.is_terminal:
         console.print(f"downloading {card.tag} ({card.download_nbytes / 1e6:,.0f} MB)", highlight=False)

@@ -2,6 +2,7 @@
 
 from contextlib import aclosing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -23,7 +24,7 @@ from hipfire.service.stats import speed_of
 _HERE = Source(Origin.FLAG, "the model asked for")
 
 
-def ask_engine(question: Question, on_text: OnText, *, settings: Settings, store: Store) -> Outcome:
+def ask_engine(question: Question, on_text: OnText, *, settings: Settings, store: Store, home: Path) -> Outcome:
     """Load the model, answer, and leave no process behind, whatever happens on the way.
 
     Raises HipfireError's subclasses. KeyboardInterrupt ends the answer and the engine.
@@ -38,13 +39,13 @@ def ask_engine(question: Question, on_text: OnText, *, settings: Settings, store
         here["log.level"] = Sourced("error", _HERE)
     settings = settings.replaced(here)
     try:
-        return trio.run(_ask, question, on_text, settings, store)
+        return trio.run(_ask, question, on_text, settings, store, home)
     except BaseExceptionGroup as group:
         raise sole_cause(group) from None
 
 
-async def _ask(question: Question, on_text: OnText, settings: Settings, store: Store) -> Outcome:
-    spawn = partial(spawn_engine, log_level=settings.log.level)
+async def _ask(question: Question, on_text: OnText, settings: Settings, store: Store, home: Path) -> Outcome:
+    spawn = partial(spawn_engine, settings.log.level, home)
     with LoadBar(Console(stderr=True)) as bar:
         service = Service(settings=settings, catalog=store, spawn=spawn, on_loading=bar.show)
         async with trio.open_nursery() as nursery:

@@ -2,6 +2,10 @@
 
 import logging
 import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hipfire.lifecycle.logfile import rotate
 
 
 class _Stderr:
@@ -14,10 +18,30 @@ class _Stderr:
         sys.stderr.flush()
 
 
+class _Watched(_Stderr):
+    """The same, and something is done after each line."""
+
+    def __init__(self, after_line: Callable[[], None]) -> None:
+        self._after_line = after_line
+
+    def flush(self) -> None:
+        super().flush()
+        self._after_line()
+
+
 def log_to_stderr(level: str) -> None:
     """Have log lines of this level and above written to stderr."""
-    handler = logging.StreamHandler(_Stderr())
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
+    _log_to(_Stderr(), level, date_format="%H:%M:%S")
+
+
+def log_to_file(level: str, path: Path) -> None:
+    """The same where stderr is this file, which is kept below a size. It is read later, so a line has its date."""
+    _log_to(_Watched(lambda: rotate(path)), level, date_format="%Y-%m-%d %H:%M:%S")
+
+
+def _log_to(stream: _Stderr, level: str, *, date_format: str) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt=date_format))
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 

@@ -1,12 +1,13 @@
 """Entry of the command line: the table of commands, and the one place where errors become a line and a status.
 
-Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted. A command's module, and what it needs, is imported
-only when that command runs: `hipfire --help` is instant.
+Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 143 terminated. A command's module, and what it needs,
+is imported only when that command runs: `hipfire --help` is instant.
 """
 
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from types import MappingProxyType
@@ -22,14 +23,21 @@ from hipfire.config.environment import read_environment
 COMMANDS = MappingProxyType(
     {
         "serve": "Serve a model over HTTP, with OpenAI's API.",
+        "stop": "Stop the server.",
+        "restart": "Stop the server and start it anew.",
+        "ps": "Show what runs: servers, engines, downloads.",
         "run": "Ask a model one thing; the answer goes to stdout.",
         "pull": "Download a model.",
         "list": "List the models that are here, or that can be pulled.",
+        "rm": "Delete a model.",
+        "diag": "Check this machine, the models and the settings, and say what to do.",
+        "completion": "Print the shell's completion script.",
     }
 )
 
 _USAGE_STATUS = 2
 _INTERRUPTED_STATUS = 130
+_TERMINATED_STATUS = 143
 
 
 class Commands(ExampledGroup):
@@ -101,6 +109,8 @@ def main() -> None:
     environment = read_environment()
     reporter = Reporter(debug=environment.debug, no_color=environment.no_color)
     reporter.install()
+    # A command that is told to end tidies up as after Ctrl-C: a download, for one, is another process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED_STATUS))
     try:
         status = hipfire.main(prog_name="hipfire", standalone_mode=False, obj=environment)
     except click.exceptions.NoArgsIsHelpError as error:

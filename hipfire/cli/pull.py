@@ -6,6 +6,7 @@ from hipfire.catalog.registry import load_registry
 from hipfire.catalog.store import Store
 from hipfire.cli.downloads import pull_with_progress
 from hipfire.cli.help import ExampledCommand
+from hipfire.cli.tags import known_tag
 from hipfire.config.environment import Environment
 from hipfire.errors import ModelNotFound
 
@@ -18,7 +19,7 @@ from hipfire.errors import ModelNotFound
         ("HIPFIRE_MODELS_DIR=/data/models hipfire pull smollm2:135m", ""),
     ],
 )
-@click.argument("tag")
+@click.argument("tag", shell_complete=known_tag)
 @click.pass_obj
 def command(environment: Environment, tag: str) -> None:
     """Download the model TAG into the models folder.

@@ -11,9 +11,9 @@ from hipfire.cli.question import OnText, Outcome, Question
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Origin, Settings
 from hipfire.errors import HipfireError
-from hipfire.lifecycle import read_pidfile
+from hipfire.lifecycle.health import read_health
+from hipfire.lifecycle.pidfile import read_pidfile
 
-_PROBE_TIMEOUT_S = 0.5
 _CONNECT_TIMEOUT_S = 5.0
 
 
@@ -33,19 +33,8 @@ def find_serve(environment: Environment, settings: Settings) -> str | None:
     serving = read_pidfile(environment.pidfile)
     if serving is not None and serving.alive and said < Origin.ENVIRONMENT:
         host, port = serving.host, serving.port
-    url = url_of(host, port)
-    return url if _is_healthy(url) else None
-
-
-def _is_healthy(url: str) -> bool:
-    try:
-        # No proxy of the environment: this is about our own machine.
-        reply = httpx.get(f"{url}/health", timeout=_PROBE_TIMEOUT_S, trust_env=False)
-        body = reply.json()
-    except (httpx.HTTPError, ValueError):
-        return False
-    # Something else may listen there.
-    return isinstance(body, dict) and "loading_model" in body and body.get("status") != "unhealthy"
+    health = read_health(host, port)
+    return url_of(host, port) if health is not None and health.get("status") != "unhealthy" else None
 
 
 def ask_serve(url: str, question: Question, on_text: OnText, *, stream: bool) -> Outcome:

@@ -13,6 +13,7 @@ from hipfire.cli.help import ExampledCommand
 from hipfire.cli.options import setting_option, settings_of
 from hipfire.cli.question import OnText, Outcome, prompt_of, question_of
 from hipfire.cli.remote import ask_serve, find_serve
+from hipfire.cli.tags import any_tag
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Origin, Settings
 from hipfire.errors import InvalidRequest, ModelNotFound
@@ -33,7 +34,7 @@ _MAX_PIPED_NBYTES = 64 << 20
         ("hipfire run smollm2:135m --json Hello | jq .timings", "how quick it was"),
     ],
 )
-@click.argument("model")
+@click.argument("model", shell_complete=any_tag)
 @click.argument("prompt", nargs=-1)
 @setting_option("generation.temperature", "-t", "--temperature")
 @setting_option("generation.max_tokens", "-n", "--max-tokens")
@@ -103,7 +104,7 @@ def _ask(
     from hipfire.cli.local import ask_engine  # noqa: PLC0415
 
     question = question_of(settings, model=installed.tag, prompt=prompt, seed=seed)
-    return ask_engine(question, on_text, settings=settings, store=store)
+    return ask_engine(question, on_text, settings=settings, store=store, home=environment.home)
 
 
 def _name_for_serve(name: str, store: Store, environment: Environment) -> str:

@@ -2,21 +2,30 @@
 
 import os
 import signal
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import attrs
 import click
 
 from hipfire.catalog.registry import default_model, load_registry
 from hipfire.catalog.store import Store
+from hipfire.cli.address import url_of
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
-from hipfire.cli.logs import log_to_stderr
+from hipfire.cli.logs import log_to_file, log_to_stderr
 from hipfire.cli.options import give_flag, setting_option, settings_of
+from hipfire.cli.tags import any_tag
 from hipfire.cli.where import Where, read_where
 from hipfire.config.environment import Environment
+from hipfire.config.schema import Settings
 from hipfire.errors import ModelNotFound
-from hipfire.lifecycle import bind, pidfile
+from hipfire.lifecycle.detach import Child, ModelState, Report, StartFailed, detach, wait_until_up
+from hipfire.lifecycle.notify import notify_ready
+from hipfire.lifecycle.pidfile import pidfile
+from hipfire.lifecycle.port import bind
+from hipfire.lifecycle.processes import SERVE, announced
 
 
 @click.command(
@@ -26,18 +35,21 @@ from hipfire.lifecycle import bind, pidfile
         ("hipfire serve smollm2:135m", "downloaded first if it is not here"),
         ("hipfire serve ./model.gguf 8080", "any GGUF file, on another port"),
         ("hipfire serve smollm2:135m 0.0.0.0:8080", "for everybody who can reach this machine"),
+        ("hipfire serve -d --wait", "in the background; comes back when the model is loaded"),
         ("hipfire serve --idle-timeout 0 --max-seq 4096", "stay loaded; at most 4096 tokens a conversation"),
     ],
 )
-@click.argument("words", nargs=-1, metavar="[MODEL] [HOST] [PORT]")
+@click.argument("words", nargs=-1, metavar="[MODEL] [HOST] [PORT]", shell_complete=any_tag)
 @setting_option("memory.max_seq", "--max-seq")
 @setting_option("memory.kv_cache", "--kv-mode")
 @setting_option("serve.idle_timeout", "--idle-timeout")
 @setting_option("hardware.device", "--device")
 @setting_option("hardware.threads", "--threads")
 @click.option("--no-prewarm", is_flag=True, help="Load the model at the first request, not at once.")
+@click.option("-d", "--detach", "--background", is_flag=True, help="Go on in the background, once it is up.")
+@click.option("--wait", is_flag=True, help="With -d: come back when the model is loaded too.")
 @click.pass_context
-def command(ctx: click.Context, words: Sequence[str], no_prewarm: bool) -> None:
+def command(ctx: click.Context, /, words: Sequence[str], **flags: bool) -> None:
     """Serve a model over HTTP, as OpenAI's API at /v1, until Ctrl-C.
 
     MODEL is a tag, the name of an installed file, or a path; without one it is HIPFIRE_MODEL or serve.default_model.
@@ -45,8 +57,29 @@ def command(ctx: click.Context, words: Sequence[str], no_prewarm: bool) -> None:
     this machine can reach: there is no password.
 
     Ctrl-C or SIGTERM lets answers that are under way finish; a second one ends them too.
+
+    With -d it prints the address and exits 0 as soon as the server answers; it logs to serve.log in ~/.hipfire, and
+    hipfire stop ends it. A start that fails shows the log's end, exits 1 and leaves nothing running.
     """
+    run(plan_of(ctx, words, **flags), ctx.obj)
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What the command line asks for, checked as far as that goes without doing anything."""
+
+    settings: Settings
+    store: Store
+    prewarm: bool
+    detach: bool
+    wait: bool
+
+
+def plan_of(ctx: click.Context, words: Sequence[str], *, no_prewarm: bool, detach: bool, wait: bool) -> Plan:
+    """Read the command line. Raises ConfigError, ModelNotFound, click.UsageError."""
     environment: Environment = ctx.obj
+    if wait and (no_prewarm or not detach):
+        raise click.UsageError("--wait goes with -d, and not with --no-prewarm", ctx)
     store = Store(environment.models_dir, load_registry())
     where = _where(words, store, ctx)
     for key, value, name in (
@@ -56,23 +89,93 @@ def command(ctx: click.Context, words: Sequence[str], no_prewarm: bool) -> None:
     ):
         if value is not None:
             give_flag(ctx, key, value, name)
-    settings = settings_of(ctx)
-    log_to_stderr(settings.log.level)
-    host, port = settings.serve.host, settings.serve.port
+    return Plan(settings=settings_of(ctx), store=store, prewarm=not no_prewarm, detach=detach, wait=wait)
+
+
+def run(plan: Plan, environment: Environment) -> None:
+    """Serve, or see a serve in the background through its start. Raises BindError, StartFailed and more."""
+    host, port = plan.settings.serve.host, plan.settings.serve.port
+    model = default_model(plan.settings.serve.default_model)
     sockets = bind(host, port)
     # Until Trio handles it, SIGTERM ends us too the way that tidies up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with pidfile(environment.pidfile, host=host, port=port):
-        resolve_or_pull(default_model(settings.serve.default_model), store, environment)
+    report: Report | None = None
+    if plan.detach:
+        # The download's progress is for whoever waits here.
+        with announced(environment.home, SERVE, model=model, host=host, port=port):
+            resolve_or_pull(model, plan.store, environment)
+        child = detach(environment.log_file)
+        if isinstance(child, Child):
+            _see_through(child, sockets, plan)
+            return
+        report = child
+        log_to_file(plan.settings.log.level, environment.log_file)
+    else:
+        log_to_stderr(plan.settings.log.level)
+    with (
+        announced(
+            environment.home,
+            SERVE,
+            model=model,
+            host=host,
+            port=port,
+            drain_timeout_s=plan.settings.serve.drain_timeout,
+        ),
+        pidfile(environment.pidfile, host=host, port=port) as remove_pidfile,
+    ):
+        resolve_or_pull(model, plan.store, environment)
+        _serve(plan, environment, sockets, remove_pidfile, report)
 
-        def exit_at_once() -> None:
-            environment.pidfile.unlink(missing_ok=True)
-            os._exit(1)
 
-        # Here and not above: neither help nor a mistake should wait for Trio, NumPy and the server.
-        from hipfire.cli.serving import serve  # noqa: PLC0415
+def _see_through(child: Child, sockets: Sequence[socket.socket], plan: Plan) -> None:
+    """Wait until the child is up, and say where."""
+    for listener in sockets:
+        listener.close()
+    serve = plan.settings.serve
+    try:
+        wait_until_up(child, serve.host, serve.port, for_model=plan.wait)
+    except StartFailed as error:
+        for line in error.lines:
+            click.echo(line, err=True)
+        raise
+    click.echo(url_of(serve.host, serve.port))
 
-        serve(settings=settings, store=store, sockets=sockets, prewarm=not no_prewarm, exit_at_once=exit_at_once)
+
+def _serve(
+    plan: Plan,
+    environment: Environment,
+    sockets: Sequence[socket.socket],
+    remove_pidfile: Callable[[], None],
+    report: Report | None,
+) -> None:
+    def on_listening() -> None:
+        if environment.notify_socket is not None:
+            notify_ready(environment.notify_socket)
+
+    def on_prewarmed(is_loaded: bool) -> None:
+        if report is not None:
+            report(ModelState.LOADED if is_loaded else ModelState.FAILED)
+
+    def exit_at_once() -> None:
+        remove_pidfile()
+        os._exit(1)
+
+    # Here and not above: neither help nor a mistake should wait for Trio, NumPy and the server.
+    from hipfire.cli.serving import Setup, serve  # noqa: PLC0415
+
+    serve(
+        Setup(
+            settings=plan.settings,
+            store=plan.store,
+            home=environment.home,
+            sockets=sockets,
+            prewarm=plan.prewarm,
+            stop_with="Ctrl-C" if report is None else "hipfire stop",
+            on_listening=on_listening,
+            on_prewarmed=on_prewarmed,
+            exit_at_once=exit_at_once,
+        )
+    )
 
 
 def _where(words: Sequence[str], store: Store, ctx: click.Context) -> Where:

@@ -15,10 +15,11 @@ from hipfire.service.residency import LoadedModel
 class ServeScreen:
     """Writes to stderr. A bar is shown on terminals only."""
 
-    def __init__(self, serve: Serve) -> None:
+    def __init__(self, serve: Serve, *, stop_with: str) -> None:
         # No highlighting and no markup: a path or an address is no place for colours.
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self._url = url_of(serve.host, serve.port)
+        self._stop_with = stop_with
         self._bar: LoadBar | None = None
 
     def show_listening(self) -> None:
@@ -51,6 +52,6 @@ class ServeScreen:
   API      {self._url}/v1 (OpenAI's)
   try it   curl {self._url}/v1/chat/completions -H 'Content-Type: application/json' \\
              -d '{{"messages": [{{"role": "user", "content": "Hello!"}}]}}'
-  stop it  Ctrl-C
+  stop it  {self._stop_with}
 """
         )

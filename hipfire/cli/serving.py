@@ -8,7 +8,9 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
+import attrs
 import trio
 
 from hipfire.catalog.store import Store
@@ -22,53 +24,62 @@ from hipfire.service.service import Service
 log = logging.getLogger("hipfire.cli")
 
 
-def serve(
-    *,
-    settings: Settings,
-    store: Store,
-    sockets: Sequence[socket.socket],
-    prewarm: bool,
-    exit_at_once: Callable[[], None],
-) -> None:
+@attrs.frozen(kw_only=True)
+class Setup:
+    """What a serve is made of, and whom it tells how it goes.
+
+    `prewarm` loads the model at once; `on_prewarmed` is then told whether that went well. `exit_at_once` does not
+    return.
+    """
+
+    settings: Settings
+    store: Store
+    home: Path
+    sockets: Sequence[socket.socket]
+    prewarm: bool
+    stop_with: str
+    on_listening: Callable[[], None]
+    on_prewarmed: Callable[[bool], None]
+    exit_at_once: Callable[[], None]
+
+
+def serve(setup: Setup) -> None:
     """Serve until a signal came and the answers under way are done. A second signal calls `exit_at_once`.
 
     Raises EngineUnavailable when the engine keeps dying.
     """
     try:
-        trio.run(_serve, settings, store, sockets, prewarm, exit_at_once)
+        trio.run(_serve, setup)
     except BaseExceptionGroup as group:
         raise sole_cause(group) from None
 
 
-async def _serve(
-    settings: Settings,
-    store: Store,
-    sockets: Sequence[socket.socket],
-    prewarm: bool,
-    exit_at_once: Callable[[], None],
-) -> None:
-    screen = ServeScreen(settings.serve)
+async def _serve(setup: Setup) -> None:
+    settings = setup.settings
+    screen = ServeScreen(settings.serve, stop_with=setup.stop_with)
     # What the engine has to say at the info level, the service says too.
     level = settings.log.level
-    spawn = partial(spawn_engine, log_level="warning" if level == "info" else level)
-    service = Service(settings=settings, catalog=store, spawn=spawn, on_loading=screen.show_loading)
+    spawn = partial(spawn_engine, "warning" if level == "info" else level, setup.home)
+    service = Service(settings=settings, catalog=setup.store, spawn=spawn, on_loading=screen.show_loading)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        await nursery.start(_heed_signals, service, stop, settings.serve.drain_timeout, exit_at_once)
+        await nursery.start(_heed_signals, service, stop, settings.serve.drain_timeout, setup.exit_at_once)
         await nursery.start(service.run)
         async with trio.open_nursery() as serving:
-            await serving.start(partial(run_server, service, sockets, settings, stop))
+            await serving.start(partial(run_server, service, setup.sockets, settings, stop))
             screen.show_listening()
-            if prewarm:
-                nursery.start_soon(_prewarm, service, screen)
+            setup.on_listening()
+            if setup.prewarm:
+                nursery.start_soon(_prewarm, service, screen, setup.on_prewarmed)
         nursery.cancel_scope.cancel()
 
 
-async def _prewarm(service: Service, screen: ServeScreen) -> None:
+async def _prewarm(service: Service, screen: ServeScreen, on_prewarmed: Callable[[bool], None]) -> None:
     with screen.load_bar():
         await service.prewarm()
     if service.resident is not None:
         screen.show_ready(service.resident)
+    on_prewarmed(service.resident is not None)
 
 
 async def _heed_signals(

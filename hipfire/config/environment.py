@@ -34,6 +34,16 @@ class Environment:
     def pidfile(self) -> Path:
         return self.home / "serve.pid"
 
+    @property
+    def log_file(self) -> Path:
+        """What a serve in the background says."""
+        return self.home / "serve.log"
+
+    @property
+    def notify_socket(self) -> str | None:
+        """Where systemd wants to hear that a service of Type=notify is ready."""
+        return self.variables.get("NOTIFY_SOCKET") or None
+
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     """Look the variables up. An empty one counts as not set."""

@@ -1,10 +1,11 @@
-"""The engine as a process, `python -m hipfire.engine.worker [LOG_LEVEL]`: messages on stdin and stdout, log on stderr.
+"""The engine as a process, `python -m hipfire.engine.worker [LOG_LEVEL [MARK]]`: messages on stdin and stdout.
 
-Four threads, so that none waits for another: one reads, one runs the engine, one writes (and sends the heartbeat), and
-the main one waits for the end. The process ends at once when its stdin does, whatever it is doing: whoever started it
-is gone, or wants it gone, and the memory of a process needs no tidying. Ctrl-C is for the server, which decides.
+It logs to stderr. Four threads, so that none waits for another: one reads, one runs the engine, one writes (and sends
+the heartbeat), and the main one waits for the end. The process ends at once when its stdin does, whatever it is doing:
+whoever started it is gone, or wants it gone, and the memory of a process needs no tidying. Ctrl-C is for the server,
+which decides.
 
-Knows nothing of what the messages mean.
+Knows nothing of what the messages mean, nor of the mark, which tells others whose engine it is.
 """
 
 import logging

@@ -35,13 +35,15 @@ _PACKAGE_PARENT = Path(hipfire.__file__).parents[1]
 Spawn = Callable[[], Awaitable[EngineProcess]]
 
 
-async def spawn_engine(log_level: str = "info") -> EngineProcess:
+async def spawn_engine(log_level: str = "info", home: Path | None = None) -> EngineProcess:
     """Start the engine with this interpreter. It logs to our stderr and ends when its stdin closes.
 
-    Raises OSError.
+    The state root `home` goes among its arguments, for those who look for the processes of one: see
+    `lifecycle.processes`. Raises OSError.
     """
+    mark = [] if home is None else [str(home)]
     return await trio.lowlevel.open_process(
-        [sys.executable, "-m", "hipfire.engine.worker", log_level],
+        [sys.executable, "-m", "hipfire.engine.worker", log_level, *mark],
         # With -m Python looks into the working directory first: in a checkout, or beside a numpy.py, that would be
         # another engine than ours.
         cwd=_PACKAGE_PARENT,

@@ -6,6 +6,7 @@ import pytest
 from real_program import Program
 
 import hipfire
+from hipfire.cli.main import COMMANDS
 
 
 def test_version(program: Program) -> None:
@@ -16,12 +17,12 @@ def test_version(program: Program) -> None:
 def test_help_lists_every_command_with_examples(program: Program) -> None:
     done = program.run("--help")
     assert done.returncode == 0
-    for word in ("serve", "run", "pull", "list", "help", "Examples:"):
+    for word in (*COMMANDS, "help", "Examples:"):
         assert f"\n  {word}" in done.stdout or f"\n{word}" in done.stdout
     assert program.run("help").stdout == done.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "run", "pull", "list"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command_is_its_own_help(command: str, program: Program) -> None:
     done = program.run("help", command)
     assert done.stdout.startswith(f"Usage: hipfire {command} ")

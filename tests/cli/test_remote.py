@@ -11,7 +11,7 @@ from hipfire.cli.question import Question
 from hipfire.cli.remote import ServeFailed, ask_serve, find_serve
 from hipfire.config.environment import read_environment
 from hipfire.config.schema import Origin, Settings, Source, Sourced
-from hipfire.lifecycle import pidfile
+from hipfire.lifecycle.pidfile import pidfile
 
 QUESTION = Question(model="m", prompt="Hello", system="Be terse.", seed=7, wishes={"temperature": 0.0})
 

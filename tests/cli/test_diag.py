@@ -1,0 +1,65 @@
+import json
+import socket
+
+from real_program import Program, Serve
+
+
+def test_a_healthy_machine_is_ready(program: Program) -> None:
+    done = program.run("diag")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert {line.split("  ")[0] for line in lines if line[:1].isalpha()} >= {
+        "hipfire", "processor", "features", "kernels", "memory", "settings", "state root", "models folder", "models",
+        "port",
+    }  # fmt: skip
+    assert lines[-1] == "ready: hipfire serve smollm2:135m downloads a small model and serves it"
+
+
+def test_json_is_one_document(program: Program) -> None:
+    document = json.loads(program.run("diag", "--json").stdout)
+    assert document["healthy"] is True
+    assert document["cpu"]["kernels"] in document["cpu"]["variants"]
+    assert document["cpu"]["problem"] is None
+    assert 0 < document["memory"]["available_bytes"] < document["memory"]["total_bytes"]
+    assert document["models"] == []
+    assert {finding["level"] for finding in document["findings"]} <= {"ok", "note"}
+
+
+def test_a_bad_setting_is_a_problem_with_its_place(program: Program) -> None:
+    program.root.mkdir()
+    config = program.root / "config.toml"
+    config.write_text("[serve]\nprot = 80\n")
+    done = program.run("diag")
+    assert done.returncode == 1
+    assert f"problem  {config}:2: there is no setting serve.prot\n" in done.stdout
+    assert "→ did you mean serve.port?\n" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("hipfire cannot serve as things are: settings")
+
+
+def test_a_broken_model_is_noted(program: Program) -> None:
+    program.models_dir.mkdir(parents=True)
+    (program.models_dir / "broken.gguf").write_bytes(b"GGUF")
+    done = program.run("diag")
+    assert done.returncode == 0
+    assert "note     broken cannot be used: " in done.stdout
+    assert "→ hipfire rm broken, then pull it again\n" in done.stdout
+
+
+def test_a_port_in_use_is_a_problem(program: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        done = program.run("diag", HIPFIRE_PORT=str(port))
+    assert done.returncode == 1
+    assert f"problem  {port} is held by a program that is not hipfire\n" in done.stdout
+
+
+def test_a_serve_that_is_up_is_said(shared_serve: Serve) -> None:
+    done = shared_serve.program.run("diag")
+    assert done.returncode == 0
+    assert f"{shared_serve.port} is held by the serve, process {shared_serve.process.pid}\n" in done.stdout
+    assert done.stdout.splitlines()[-1] == "ready: a server is up; hipfire ps shows it"
+
+
+def test_a_folder_that_cannot_be_written_is_noted(program: Program) -> None:
+    done = program.run("diag", HIPFIRE_MODELS_DIR="/dev/null/models")
+    assert "note     /dev/null/models cannot be written\n" in done.stdout
