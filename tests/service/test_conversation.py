@@ -31,9 +31,7 @@ SHOUTS = "{% for m in messages %}{{ m.role[0] }}:{{ m.content | upper }};{% endf
 
 
 def a_model(source: str) -> ModelText:
-    return ModelText(
-        tokenizer=tiny_tokenizer(), template=ChatTemplate(source, bos_token="", eos_token=""), thinks=False
-    )
+    return ModelText(tokenizer=tiny_tokenizer(), template=ChatTemplate(source, bos_token="", eos_token=""))
 
 
 def conversation(*turns: str) -> list[Message]:
