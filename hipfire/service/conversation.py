@@ -106,19 +106,25 @@ def _readings(messages: Sequence[Message]) -> Iterator[list[Message]]:
     """The conversation as it is, then in simpler and simpler forms."""
     yield list(messages)
     if any(message.calls or message.role == "tool" for message in messages):
-        yield _with_short_ids(messages)
-        yield _with_single_calls(messages)
+        forms = [_with_short_ids(messages), _with_single_calls(messages)]
+        yield from forms
+        yield from map(_without_system, [messages, *forms])
         messages = with_calls_as_text(messages)
         yield list(messages)
     alternating = _alternating(messages)
     yield alternating
-    if not alternating:
-        return
-    if alternating[0].role == "system" and len(alternating) > 1 and alternating[1].role == "user":
-        system, user, *rest = alternating
-        yield [_joined([system, user], role="user"), *rest]
-    elif alternating[0].role == "system":
-        yield [attrs.evolve(alternating[0], role="user"), *alternating[1:]]
+    if alternating and alternating[0].role == "system":
+        yield _without_system(alternating)
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """With the first message, if it is the system's, as what the user says first."""
+    if not messages or messages[0].role != "system":
+        return list(messages)
+    if len(messages) > 1 and messages[1].role == "user":
+        system, user, *rest = messages
+        return [_joined([system, user], role="user"), *rest]
+    return [attrs.evolve(messages[0], role="user"), *messages[1:]]
 
 
 def _with_short_ids(messages: Sequence[Message]) -> list[Message]:

@@ -29,6 +29,7 @@ def test_every_family_that_makes_calls_has_a_sample_of_one() -> None:
     assert {family.name for family in FAMILIES if family.has_calls} - shown <= {
         "qwen3-coder",  # writes as qwen3.5
         "hermes-thinking",  # writes as qwen3
+        "deepseek-r1-switched",  # writes as deepseek-r1
     }
 
 

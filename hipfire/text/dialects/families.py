@@ -80,6 +80,15 @@ FAMILIES = (
         cap=Cap.TOKENS,
         cap_end="</think>",
     ),
+    # A distillate whose template closes the reasoning unless it is told to think.
+    Family(
+        name="deepseek-r1-switched",
+        needles=("tool▁calls▁begin", "enable_thinking"),
+        tags=_THINK,
+        syntax=DeepSeek(),
+        mode=Mode.DEFAULT_ON,
+        cap=Cap.TOKENS,
+    ),
     Family(
         name="deepseek-r1",
         needles=("tool▁calls▁begin",),

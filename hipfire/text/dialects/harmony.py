@@ -19,6 +19,7 @@ _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 _HEADER_BEGINS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "to=")
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([\w.-]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_END = re.compile("|".join(map(re.escape, _ENDS)))
 _BETWEEN = "\n\n"
 
 
@@ -89,18 +90,22 @@ class HarmonyMarkup:
         if n_marker:
             self._end_message(n_marker)
 
-    def _call(self, _final: bool) -> Iterator[MarkupEvent]:
-        end, n_marker = self._end_of_message()
-        if n_marker:
-            yield from self._end_call(self._text[:end], is_whole=True)
-            self._drop(end)
-            self._end_message(n_marker)
+    def _call(self, final: bool) -> Iterator[MarkupEvent]:
+        """A marker within a string of the arguments ends no message."""
+        ends = [match.span() for match in _END.finditer(self._text)]
+        whole = next((span for span in ends if _is_json(self._text[: span[0]])), None)
+        if whole is None and final and ends and not _is_json(self._text):
+            whole = ends[0]
+        if whole is not None:
+            yield from self._end_call(self._text[: whole[0]], is_whole=True)
+            self._drop(whole[0])
+            self._end_message(whole[1] - whole[0])
 
     def _end_call(self, body: str, *, is_whole: bool) -> Iterator[MarkupEvent]:
         """A call that cannot be read is shown, unless it was cut off."""
         try:
-            arguments, end = read_json(body or "{}")
-            if body[end:].strip():
+            arguments, _ = read_json(body or "{}")
+            if not _is_json(body):
                 raise NotACall("something else behind the arguments")
             self._calls.append(declared_call(self._tools, self._recipient, arguments))
         except NotACall:
@@ -129,3 +134,12 @@ class HarmonyMarkup:
     def _drop(self, n: int) -> None:
         self._text = self._text[n:]
         self._start += n
+
+
+def _is_json(body: str) -> bool:
+    """Whether it is one value; nothing at all is an object without arguments."""
+    try:
+        _, end = read_json(body or "{}")
+    except NotACall:
+        return False
+    return not body[end:].strip()
