@@ -1,16 +1,19 @@
 """Tool calls over HTTP: the rules of the API's section on them, one test each."""
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openai import OpenAI
 from scripted_families import family_server, prompt_text
 from scripted_service import tokens_of
 from sockets import PATIENCE_S
 from streams import stream
-from trio import to_thread
+from trio import run, to_thread
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -201,6 +204,31 @@ async def test_a_template_without_tools_gets_them_told(tmp_path: Path) -> None:
         prompt = prompt_text(server)
     assert json.dumps(WEATHER) in prompt
     assert "<tool_response>\nwhich city?\n</tool_response>" in prompt
+
+
+pieces = st.sampled_from(
+    ["</think>\n\n", "<think>", CALL, OTHER, "<tool_call>", "</tool_call>", "\n", "é", "text", "STOP", CALL[:-20]]
+)
+
+
+@given(output=st.lists(pieces, max_size=6).map("".join), stop=st.booleans(), max_tokens=st.integers(1, 300))
+@settings(max_examples=20, deadline=None)
+def test_a_stream_says_what_a_whole_answer_says(output: str, stop: bool, max_tokens: int) -> None:
+    fields = {"tools": [WEATHER], "max_tokens": max_tokens, **({"stop": "STOP"} if stop else {})}
+    with tempfile.TemporaryDirectory() as folder:
+        run(compare, Path(folder), output, fields)
+
+
+async def compare(folder: Path, output: str, fields: dict[str, Any]) -> None:
+    async with family_server(folder, "qwen3.5", output) as server:
+        body = (await server.chat(**fields)).json()
+        streamed = await stream(server, **fields)
+    (choice,) = body["choices"]
+    message = choice["message"]
+    assert streamed.content == (message["content"] or "")
+    assert streamed.reasoning == message.get("reasoning_content", "")
+    assert [call["function"] for call in streamed.calls] == [call["function"] for call in message.get("tool_calls", [])]
+    assert (streamed.finish_reason, streamed.usage) == (choice["finish_reason"], body["usage"])
 
 
 async def test_the_tool_loop_of_the_openai_client(tmp_path: Path) -> None:
