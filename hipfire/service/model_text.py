@@ -57,7 +57,7 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
         )
     template = ChatTemplate(source, bos_token=bos, eos_token=eos)
     family = family_of(card=model.card.family if model.card is not None else None, architecture=arch, template=source)
-    tells_tools = not family.harmony and "tools" not in source
+    tells_tools = family.channels is None and "tools" not in source
     if tells_tools:
         family = attrs.evolve(family, syntax=HermesJson())
     return ModelText(tokenizer=tokenizer, template=template, family=family, tells_tools=tells_tools)

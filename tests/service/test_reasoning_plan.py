@@ -48,6 +48,8 @@ def in_force(family: str, **wishes: Any) -> tuple[str, str | None, int | None]:
         ("deepseek-v4", {"cap": 5}, "on", None, None, 1),
         ("gemma4", {}, "off", None, None, 0),
         ("gemma4", {"mode": True, "effort": "low", "cap": 5}, "on", None, None, 2),
+        ("glimmer", {"mode": False, "effort": "xhigh", "cap": 5}, "on", "xhigh", None, 2),
+        ("gpt-oss", {}, "on", "medium", None, 0),
         ("lfm2.5-thinking", {"mode": False, "effort": "low", "cap": 5}, "on", None, 5, 2),
         ("lfm2.5-thinking", {"budget": "low"}, "on", None, None, 1),
         ("plain", {"mode": True, "effort": "low", "cap": 5, "budget": "low"}, "off", None, None, 4),

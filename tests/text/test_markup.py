@@ -19,7 +19,8 @@ SOUP = (
     "<think>", "</think>", "<tool_call>", "</tool_call>", "<function=note>", "</function>", "<parameter=text>",
     "</parameter>", '{"name": "note", "arguments": {"text": "x"}}', "<|tool_call_start|>", "<|tool_call_end|>",
     "[note(text='a')]", "[TOOL_CALLS]", "note[ARGS]{}", "[THINK]", "[/THINK]", "<|channel|>analysis", "<|message|>",
-    "<|channel|>commentary to=functions.note", "<|end|>", "<|start|>assistant", "<|tool_call>", "call:note{n:1}",
+    "<|channel|>commentary to=functions.note", " to=note", "to=self", "<|eom|>",
+    "<|end|>", "<|start|>assistant", "<|tool_call>", "call:note{n:1}",
     "<tool_call|>", "<|channel>thought", "<channel|>", "<|tool_call|>", "<response>", "</response>", "<|python_tag|>",
     "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "note<｜tool▁sep｜>{}", "<｜tool▁call▁end｜>",
     "<｜DSML｜tool_calls>", '<｜DSML｜invoke name="note">', "</｜DSML｜invoke>", "</｜DSML｜tool_calls>",
@@ -53,7 +54,7 @@ def test_however_it_is_cut_the_events_are_the_same(
 @given(family=families, output=outputs, size=st.integers(1, 9), inside=st.booleans())
 @settings(max_examples=200, deadline=None)
 def test_every_text_is_where_it_says(family: Family, output: str, size: int, inside: bool) -> None:
-    assume(not family.harmony)  # which puts blank lines between messages
+    assume(family.channels is None)  # which puts blank lines between messages
     markup = family.markup(tools=NOTE, begins_inside=inside)
     events = [event for piece in cut(output, size) for event in markup.feed(piece)]
     place = 0
@@ -68,7 +69,7 @@ def test_every_text_is_where_it_says(family: Family, output: str, size: int, ins
 @settings(max_examples=100, deadline=None)
 def test_without_tags_and_tools_all_is_text(output: str, size: int) -> None:
     for family in ALL:
-        if family.tags is None and not family.harmony:
+        if family.tags is None and family.channels is None:
             assert read(family, cut(output, size), declared={}) == Reading(text=output)
 
 
@@ -97,6 +98,10 @@ WRITERS: dict[str, Any] = {
     ),
     "gemma4": lambda text: f'<|tool_call>call:note{{text:<|"|>{text}<|"|>}}<tool_call|>',
     "gpt-oss": lambda text: f"<|channel|>commentary to=functions.note<|message|>{json.dumps({'text': text})}",
+    "glimmer": lambda text: (
+        ' to=note<|message|><atem:function_calls>\n<atem:invoke name="note">\n'
+        f'<atem:parameter name="text">{text}</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+    ),
     "granite3.3": lambda text: f"<|tool_call|>[{as_json(text)}]",
 }
 # What a syntax that escapes nothing cannot hold: its own end, with the beginning of what would come next behind it.

@@ -5,10 +5,12 @@ from types import MappingProxyType
 
 import attrs
 
+from hipfire.text.dialects.atem import Atem
 from hipfire.text.dialects.deepseek import DeepSeek
 from hipfire.text.dialects.dsml import Dsml
 from hipfire.text.dialects.family import Cap, Family, Mode
 from hipfire.text.dialects.gemma import Gemma
+from hipfire.text.dialects.harmony import Harmony
 from hipfire.text.dialects.hermes_json import HermesJson
 from hipfire.text.dialects.llama_json import LlamaJson
 from hipfire.text.dialects.mistral import Mistral
@@ -39,10 +41,19 @@ FAMILIES = (
     Family(
         name="gpt-oss",
         needles=("<|channel|>", "<|start|>"),
-        harmony=True,
+        channels=Harmony(),
         mode=Mode.ALWAYS,
         efforts=MappingProxyType({effort: effort for effort in ("low", "medium", "high")}),
         default_effort="medium",
+    ),
+    Family(
+        name="glimmer",
+        needles=("<atem:",),
+        channels=Atem(),
+        mode=Mode.ALWAYS,
+        efforts=MappingProxyType({effort: effort for effort in ("low", "medium", "high", "xhigh")}),
+        effort_argument="reasoning_strength",
+        default_effort="high",
     ),
     Family(
         name="gemma4",

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import attrs
 
-from hipfire.text.dialects.harmony import MARKERS, HarmonyMarkup
+from hipfire.text.dialects.channels import ChannelMarkup, Channels
 from hipfire.text.dialects.syntax import CallSyntax, Tools
 from hipfire.text.dialects.tagged import TaggedMarkup, Tags
 from hipfire.text.markup import Markup, PlainMarkup
@@ -39,7 +39,7 @@ class Family:
     """A row of `families`.
 
     A chat template that holds all of `needles` is of this family, if the model is of one of `architectures` where
-    there are any. `tags` None: reasoning has no tags; `harmony`: answers are messages with headers instead.
+    there are any. `tags` None: reasoning has no tags; `channels`: answers are messages with headers instead.
     `efforts`: what is understood -> what the template gets. `cap_end` is what the model would write itself to end its
     reasoning, and is written for it when the cap is reached.
     """
@@ -49,7 +49,7 @@ class Family:
     architectures: tuple[str, ...] = ()
     tags: Tags | None = None
     syntax: CallSyntax | None = None
-    harmony: bool = False
+    channels: Channels | None = None
     mode: Mode = Mode.NEVER
     mode_argument: str = "enable_thinking"
     efforts: Mapping[str, str] = _NO_EFFORTS
@@ -60,13 +60,13 @@ class Family:
 
     @property
     def has_calls(self) -> bool:
-        return self.harmony or self.syntax is not None
+        return self.channels is not None or self.syntax is not None
 
     @property
     def markers(self) -> tuple[str, ...]:
         """The texts that matter to it, also where the vocabulary has them as control tokens without a text."""
-        if self.harmony:
-            return MARKERS
+        if self.channels is not None:
+            return self.channels.markers
         tags = (self.tags.opener, self.tags.closer, *self.tags.parts) if self.tags is not None else ()
         return (*tags, *(self.syntax.markers if self.syntax is not None else ()))
 
@@ -76,8 +76,8 @@ class Family:
 
     def markup(self, *, tools: Tools, begins_inside: bool) -> Markup:
         """Something that takes one output apart."""
-        if self.harmony:
-            return HarmonyMarkup(tools=tools)
+        if self.channels is not None:
+            return ChannelMarkup(self.channels, tools=tools)
         if self.tags is None and (self.syntax is None or not tools):
             return PlainMarkup()
         return TaggedMarkup(tags=self.tags, begins_inside=begins_inside, syntax=self.syntax, tools=tools)
