@@ -121,6 +121,8 @@ def program_in(home: Path) -> Iterator[Program]:
     with ExitStack() as cleanup:
         cleanup.callback(signal.signal, signal.SIGINT, before)
         variables = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(_ROOT)}
+        # On the default port someone may have a serve of their own, which `run` would ask.
+        variables["HIPFIRE_PORT"] = str(free_port())
         yield Program(home=home, variables=variables, cleanup=cleanup)
 
 
@@ -141,7 +143,7 @@ class Serve:
 def serve_in(home: Path, **variables: str) -> Iterator[Serve]:
     """A serve with this home, loaded."""
     with program_in(home) as program:
-        port = free_port()
+        port = int(program.variables["HIPFIRE_PORT"])
         process = program.start("serve", str(TINY), str(port), **variables)
         read_until(process, "stop it")
         yield Serve(program=program, process=process, port=port)

@@ -34,5 +34,7 @@ def command(environment: Environment, tag: str) -> None:
         hint = f"did you mean {near}?" if near else "hipfire list -r shows what there is"
         raise ModelNotFound(f"the registry has no model {tag!r}", hint=hint)
     store = Store(environment.models_dir, registry)
-    path = pull_with_progress(card, store, environment)
-    click.echo(f"{card.tag} is in {path}", err=True)
+    try:
+        click.echo(f"{card.tag} is here already: {store.resolve(card.tag).path}", err=True)
+    except ModelNotFound:
+        click.echo(f"{card.tag} is in {pull_with_progress(card, store, environment)}", err=True)

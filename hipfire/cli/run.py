@@ -15,10 +15,12 @@ from hipfire.cli.question import OnText, Outcome, prompt_of, question_of
 from hipfire.cli.remote import ask_serve, find_serve
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Origin, Settings
-from hipfire.errors import ModelNotFound
+from hipfire.errors import InvalidRequest, ModelNotFound
 
 # Flags that say how to load the model: a serve has loaded its own.
 _LOAD_KEYS = ("memory.max_seq", "memory.kv_cache")
+
+_MAX_PIPED_NBYTES = 64 << 20
 
 
 @click.command(
@@ -74,7 +76,10 @@ def _piped() -> str:
     """What is piped in; nothing where stdin is a terminal, or closed."""
     if sys.stdin is None or sys.stdin.isatty():
         return ""
-    return sys.stdin.buffer.read().decode(errors="replace")
+    piped = sys.stdin.buffer.read(_MAX_PIPED_NBYTES + 1)
+    if len(piped) > _MAX_PIPED_NBYTES:
+        raise InvalidRequest(f"more than {_MAX_PIPED_NBYTES >> 20} MiB are piped in", hint="no model reads that much")
+    return piped.decode(errors="replace")
 
 
 def _ask(

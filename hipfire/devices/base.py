@@ -7,7 +7,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from hipfire.program.operands import Buffer
+from hipfire.errors import DeviceError
+from hipfire.program.operands import Buffer, Weight
 from hipfire.program.program import Program
 
 Progress = Callable[[float], None]
@@ -60,6 +61,20 @@ class Limits:
     """Positions in a slot."""
     kv_cache: str = "auto"
     """Element type of the state: auto, f32, f16."""
+
+
+def raw_bytes(weight: Weight, tensors: Mapping[str, NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """A weight's bytes, contiguous, and as many as its shape needs: native code reads no others.
+
+    Raises DeviceError where they were not given or are not that many.
+    """
+    data = tensors.get(weight.name)
+    if data is None:
+        raise DeviceError(f"the Program uses {weight.name}, which was not given")
+    n_blocks, rest = divmod(weight.n_elements, weight.dtype.block)
+    if rest or data.shape != (n_blocks * weight.dtype.block_nbytes,):
+        raise DeviceError(f"{weight.name}: {data.shape} bytes for {weight.shape} elements of {weight.dtype.name}")
+    return np.ascontiguousarray(data)
 
 
 class CancelFlag:

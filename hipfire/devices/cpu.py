@@ -6,16 +6,16 @@ steps, on what shares the step, or on the number of threads. Knows no model and 
 """
 
 import ctypes
-import functools
-import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step, raw_bytes
 from hipfire.devices.cpu_lowering import ALIGNMENT, Addresses, lower, plan_buffers
 from hipfire.devices.host_memory import available_nbytes
+from hipfire.devices.host_processors import n_usable_cores
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
 from hipfire.kernels.library import CpuOp, CpuStep, Library
@@ -28,11 +28,8 @@ KV_CACHES = {"auto": "f16", "f16": "f16", "f32": "f32"}
 KV_TILE = 32
 """Positions of a slot are allocated in multiples of this (attention.c)."""
 MAX_THREADS = 1024
-
-
-def default_n_threads() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+MAX_COUNT = 2**31 - 1
+"""Sizes are int32 in the kernels' structs; ctypes would cut off what is beyond."""
 
 
 class CpuDevice:
@@ -48,7 +45,7 @@ class CpuDevice:
 
     @classmethod
     def open(cls, n_threads: int | None, *, variant: str | None = None) -> "CpuDevice":
-        """The best variant that the machine runs, or the one named; None threads: one for each processor.
+        """The best variant that the machine runs, or the one named; None threads: one for each core.
 
         Raises DeviceError when there are no compiled kernels for this machine, or not the variant asked for.
         """
@@ -56,7 +53,7 @@ class CpuDevice:
         if variant is not None and variant not in variants:
             raise DeviceError(f"this CPU does not run the {variant} kernels, only {', '.join(variants)}")
         chosen = variant or variants[0]
-        n_threads = default_n_threads() if n_threads is None else n_threads
+        n_threads = n_usable_cores() if n_threads is None else n_threads
         if not 1 <= n_threads <= MAX_THREADS:
             raise DeviceError(f"{n_threads} threads", hint=f"choose 1 to {MAX_THREADS}")
         return cls(load_variant(chosen), chosen, n_threads)
@@ -71,9 +68,10 @@ class CpuDevice:
         return available_nbytes()
 
     def load_nbytes(self, program: Program, limits: Limits) -> int:
-        """See `Device.load_nbytes`. Threads' scratch, a few KiB each, is not counted."""
+        """See `Device.load_nbytes`. Threads' scratch, 20 bytes for each column of the widest matrix, is not counted."""
         kv_cache = _choose_kv_cache(limits)
         _check_support(self._library, program)
+        _check_counts(program, limits)
         plan = plan_buffers(program, _counting_rows(limits), self._library.q16_row_nbytes, keep=False)
         states = sum(_state_nbytes(self._library, state, limits, kv_cache) for state in program.states)
         return plan.nbytes + states + sum(_packed_nbytes(self._library, weight) for weight in program.weights)
@@ -105,31 +103,36 @@ class CpuExecutable:
         keep_buffers: bool,
     ) -> None:
         self._pool: int | None = None
+        self._states: dict[str, NDArray[np.uint8]] = {}
+        self._vectors: dict[str, NDArray[np.float32]] = {}
+        self._packed: dict[str, NDArray[np.uint8]] = {}
         self._library = library
         self._program = program
         self._limits = limits
         self._keep_buffers = keep_buffers
         self.kv_cache = _choose_kv_cache(limits)
         _check_support(library, program)
+        _check_counts(program, limits)
+        self._n_vocab = min(op.table.shape[0] for op in program.ops if isinstance(op, ops.Embed))
         scratch = max(library.scratch_nbytes(width) for width in self._widths())
         self._pool = library.pool_open(n_threads, scratch)
         if self._pool is None:
             raise DeviceError(f"{n_threads} threads could not be started", hint="ask for fewer with --threads")
-        try:
+        with ExitStack() as cleanup:
+            cleanup.callback(self.close)
             self._load(tensors, on_progress)
-        except MemoryError as error:
-            self.close()
-            raise OutOfMemory(f"not enough memory for the model: {error}") from error
+            cleanup.pop_all()
 
     def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
         """See `Executable.run`."""
-        assert self._pool is not None, "closed"
+        if self._pool is None:
+            raise DeviceError("the model was closed")
+        # The kernels trust these numbers as indices.
+        step.check(self._limits, n_vocab=self._n_vocab)
         n_tokens, n_outputs = len(step.token_ids), len(step.output_rows)
-        self._check_step(step, n_tokens, n_outputs)
         # The arrays must be contiguous and live until the call is over.
         inputs = [
-            np.ascontiguousarray(values, np.int32)
-            for values in (step.token_ids, step.positions, step.slots, step.output_rows)
+            np.ascontiguousarray(values) for values in (step.token_ids, step.positions, step.slots, step.output_rows)
         ]
         native = CpuStep(*(values.ctypes.data for values in inputs), n_tokens, n_outputs)
         done = self._library.run(self._pool, self._ops, len(self._ops), ctypes.byref(native), cancel.address)
@@ -140,7 +143,8 @@ class CpuExecutable:
 
     def read(self, buffer: Buffer) -> NDArray[np.float32]:
         """See `Executable.read`."""
-        assert self._keep_buffers, "load with keep_buffers=True"
+        if not self._keep_buffers:
+            raise DeviceError("buffers were not kept: load the Program with keep_buffers")
         rows = buffer.shape[0]
         assert isinstance(rows, Symbol)
         return self._view(buffer)[: self._last_rows[rows]].copy()
@@ -150,8 +154,9 @@ class CpuExecutable:
         if self._pool is not None:
             self._library.pool_close(self._pool)
             self._pool = None
-            self._packed.clear()
-            self._states.clear()
+            self._arena = _zeros(0)
+            for held in (self._states, self._vectors, self._packed):
+                held.clear()
 
     def _widths(self) -> list[int]:
         """Columns that a thread's scratch must hold: of every matrix, and of a head."""
@@ -162,12 +167,8 @@ class CpuExecutable:
         self._n_rows = _counting_rows(self._limits)
         self._plan = plan_buffers(self._program, self._n_rows, self._library.q16_row_nbytes, keep=self._keep_buffers)
         self._arena = _zeros(self._plan.nbytes)
-        self._states = {
-            state.name: _zeros(_state_nbytes(self._library, state, self._limits, self.kv_cache))
-            for state in self._program.states
-        }
-        self._vectors: dict[str, NDArray[np.float32]] = {}
-        self._packed: dict[str, NDArray[np.uint8]] = {}
+        for state in self._program.states:
+            self._states[state.name] = _zeros(_state_nbytes(self._library, state, self._limits, self.kv_cache))
         self._place_weights(tensors, on_progress)
         self._addresses = Addresses(
             arena=self._arena.ctypes.data,
@@ -186,7 +187,8 @@ class CpuExecutable:
         )
 
     def _place_weights(self, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
-        total = sum(tensors[weight.name].nbytes for weight in self._program.weights)
+        raw = {weight.name: raw_bytes(weight, tensors) for weight in self._program.weights}
+        total = sum(data.nbytes for data in raw.values())
         done = 0
         for op in self._program.ops:
             for operand in op.operands():
@@ -198,38 +200,20 @@ class CpuExecutable:
         ]
         free = _zeros(sum(sizes))
         for weight in self._program.weights:
-            raw = tensors[weight.name]
+            data = raw[weight.name]
             if _is_matrix(weight):
                 nbytes = _packed_nbytes(self._library, weight)
-                self._pack(weight, raw, free[:nbytes])
+                self._pack(weight, data, free[:nbytes])
                 free = free[_aligned(nbytes) :]
             else:
-                self._vectors[weight.name] = dequantize(raw, weight.dtype, weight.shape)
-            done += raw.nbytes
+                self._vectors[weight.name] = dequantize(data, weight.dtype, weight.shape)
+            done += data.nbytes
             on_progress(done / total)
 
     def _pack(self, weight: Weight, raw: NDArray[np.uint8], packed: NDArray[np.uint8]) -> None:
         number = self._library.formats[weight.dtype.name]
         self._library.pack(self._pool, number, raw.ctypes.data, packed.ctypes.data, *weight.shape)
         self._packed[weight.name] = packed
-
-    def _check_step(self, step: Step, n_tokens: int, n_outputs: int) -> None:
-        """The kernels trust their inputs: refuse here what would make them read or write elsewhere."""
-        limits = self._limits
-        if not (0 < n_tokens <= limits.max_tokens and n_outputs <= limits.max_outputs):
-            raise ValueError(f"{n_tokens} rows and {n_outputs} outputs in a step of {limits}")
-        for what, values, n_rows, end in (
-            ("token ids", step.token_ids, n_tokens, self._n_vocab),
-            ("positions", step.positions, n_tokens, limits.max_seq),
-            ("slots", step.slots, n_tokens, limits.n_slots),
-            ("output rows", step.output_rows, n_outputs, n_tokens),
-        ):
-            if len(values) != n_rows or (n_rows and not 0 <= values.min() <= values.max() < end):
-                raise ValueError(f"a step's {what} are not {n_rows} numbers of 0..{end - 1}")
-
-    @functools.cached_property
-    def _n_vocab(self) -> int:
-        return min(op.table.shape[0] for op in self._program.ops if isinstance(op, ops.Embed))
 
     def _view(self, buffer: Buffer) -> NDArray[np.float32]:
         region = self._plan.floats[buffer.name]
@@ -243,8 +227,11 @@ def _aligned(nbytes: int) -> int:
 
 
 def _zeros(nbytes: int) -> NDArray[np.uint8]:
-    """Zeroed memory that begins at a cache line."""
-    memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    """Zeroed memory that begins at a cache line. Raises OutOfMemory."""
+    try:
+        memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    except MemoryError as error:
+        raise OutOfMemory(f"not enough memory for the model: {error}") from error
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + nbytes]
 
@@ -261,12 +248,22 @@ def _choose_kv_cache(limits: Limits) -> str:
 
 
 def _check_support(library: Library, program: Program) -> None:
-    for state in program.states:
-        if state.head_dim % 8:
-            raise DeviceError(f"heads of {state.head_dim} elements: the cpu device needs a multiple of 8")
     for weight in program.weights:
         if weight.dtype.name not in library.formats:
             raise DeviceError(f"{weight.name}: the cpu device has no kernels for {weight.dtype.name}")
+
+
+def _check_counts(program: Program, limits: Limits) -> None:
+    """Raise DeviceError for what the kernels cannot count."""
+    largest = max(dim for weight in program.weights for dim in weight.shape)
+    for what, n in (
+        ("positions", _padded_length(limits)),
+        ("sequences", limits.n_slots),
+        ("rows", limits.max_tokens),
+        ("elements in a row of a weight", largest),
+    ):
+        if n > MAX_COUNT:
+            raise DeviceError(f"{n} {what}: the cpu device counts up to {MAX_COUNT}")
 
 
 def _counting_rows(limits: Limits) -> Callable[[Buffer], int]:

@@ -36,30 +36,24 @@ class Plan:
     nbytes: int
 
 
-def reads_q16(op: ops.Op) -> bool:
+def reads_q16(op: ops.Linear) -> bool:
     """Whether an op multiplies with quantised weights, hence reads its input as int16."""
-    return isinstance(op, ops.Linear) and any(weight.dtype.is_quantised for weight in op.weights)
+    return any(weight.dtype.is_quantised for weight in op.weights)
 
 
 def plan_buffers(
     program: Program, n_rows: Callable[[Buffer], int], q16_row_nbytes: Callable[[int], int], *, keep: bool
 ) -> Plan:
     """Place the buffers: two share memory when the one's last reader is before the other's writer, unless `keep`."""
-    last_read = {program.logits.name: len(program.ops)}
-    quantised = set()
-    for index, op in enumerate(program.ops):
-        for operand in op.operands():
-            if isinstance(operand, Buffer):
-                last_read[operand.name] = max(last_read.get(operand.name, 0), index)
-        if isinstance(op, ops.Linear) and reads_q16(op):
-            quantised.add(op.x.name)
+    last_reads = program.last_reads
+    quantised = {op.x.name for op in program.ops if isinstance(op, ops.Linear) and reads_q16(op)}
     arena = _Arena()
     floats: dict[str, Region] = {}
     q16: dict[str, Region] = {}
     for index, op in enumerate(program.ops):
         if not keep:
             arena.free_before(index)
-        until = last_read.get(op.out.name, index)
+        until = last_reads[op.out.name]
         rows = n_rows(op.out)
         floats[op.out.name] = arena.place(rows * op.out.width * 4, until)
         if op.out.name in quantised:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it ships no types
 
 from hipfire.devices import host_memory
-from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step, raw_bytes
 from hipfire.devices.reference_ops import Floats, Frame, evaluate
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
-from hipfire.program.operands import Buffer, Symbol, Weight
+from hipfire.program.operands import Buffer, Symbol
 from hipfire.program.ops import Embed
 from hipfire.program.program import Program
 
@@ -166,20 +166,10 @@ def _dequantized(
     done = 0
     found: dict[str, Floats] = {}
     for weight in weights:
-        found[weight.name] = _dequantized_weight(weight, tensors)
+        found[weight.name] = dequantize(raw_bytes(weight, tensors), weight.dtype, weight.shape)
         done += weight.n_elements
         on_progress(done / total)
     return found
-
-
-def _dequantized_weight(weight: Weight, tensors: Mapping[str, NDArray[np.uint8]]) -> Floats:
-    data = tensors.get(weight.name)
-    if data is None:
-        raise DeviceError(f"the Program uses {weight.name}, which was not given")
-    try:
-        return dequantize(data, weight.dtype, weight.shape)
-    except ValueError as error:
-        raise DeviceError(f"{weight.name}: {error}") from error
 
 
 def _dead_after(program: Program, *, keep: bool) -> list[tuple[str, ...]]:

@@ -186,7 +186,9 @@ class Engine:
             error = _typed(raised)
             log.error("a step failed: %s", error)
             for sequence in self._active:
-                self._emit(sequence.fail(error.code, str(error)))
+                # The memory may have gone out while tokens were chosen, after some sequences ended.
+                if not sequence.has_ended:
+                    self._emit(sequence.fail(error.code, str(error)))
         finally:
             self.busy_since = None
             self._inbox.end()

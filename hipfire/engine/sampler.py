@@ -70,9 +70,9 @@ def adjusted(logits: Scores, sampling: Sampling, recent: Sequence[int], n: int) 
     """
     scores = logits
     if sampling.logit_bias:
-        scores = logits.copy()
         ids = np.fromiter(sampling.logit_bias.keys(), np.intp)
-        scores[ids] += np.fromiter(sampling.logit_bias.values(), np.float32)
+        biases = np.fromiter(sampling.logit_bias.values(), np.float64)
+        scores = _replaced(scores, ids, scores[ids].astype(np.float64) + biases, logits)
     if recent and sampling.repeat_penalty != 1:
         seen = np.unique(np.array(recent, np.intp))
         values = scores[seen].astype(np.float64)

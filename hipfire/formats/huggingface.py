@@ -123,7 +123,10 @@ def _head_dim(config: JsonObject) -> int:
 
 def _n_rot(config: JsonObject) -> int:
     partial = rope.rope_parameters(config, "full_attention").number("partial_rotary_factor", 1.0)
-    return int(_head_dim(config) * config.number("partial_rotary_factor", partial))
+    share = config.number("partial_rotary_factor", partial)
+    if share > 1:
+        raise CorruptFile(f"{config.path}: 'partial_rotary_factor' is {share}, not up to 1", hint=DAMAGED)
+    return int(_head_dim(config) * share)
 
 
 def _metadata(config: JsonObject, architecture: Architecture, name: str) -> dict[str, MetaValue]:

@@ -11,6 +11,7 @@ import importlib.util
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,20 +105,22 @@ def _compile(variant: Variant, target: str, sources: Sequence[Path], out: Path, 
     out.parent.mkdir(parents=True, exist_ok=True)
     CACHE.mkdir(parents=True, exist_ok=True)
     key_file.unlink(missing_ok=True)
-    # A process may have the old library mapped: it keeps the old file, the name gets a new one.
-    partial = out.with_name(f"{out.name}.partial")
-    # Relative names and an environment of its own keep what is elsewhere on the machine out of the result.
-    done = subprocess.run(
-        [zig, "cc", *flags, *_relative(sources), "-o", partial],
-        cwd=sources[0].parent,
-        env={"ZIG_GLOBAL_CACHE_DIR": str(CACHE), "ZIG_LOCAL_CACHE_DIR": str(CACHE)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise BuildError(f"{out.name}: the compiler failed\n{done.stderr}")
-    partial.replace(out)
+    # A process may have the old library mapped: it keeps the old file, the name gets a new one. Another build of the
+    # same library may be under way: each has a folder of its own.
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".build-") as folder:
+        partial = Path(folder) / out.name
+        # Relative names and an environment of its own keep what is elsewhere on the machine out of the result.
+        done = subprocess.run(
+            [zig, "cc", *flags, *_relative(sources), "-o", partial],
+            cwd=sources[0].parent,
+            env={"ZIG_GLOBAL_CACHE_DIR": str(CACHE), "ZIG_LOCAL_CACHE_DIR": str(CACHE)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BuildError(f"{out.name}: the compiler failed\n{done.stderr}")
+        partial.replace(out)
     key_file.write_text(key)
 
 

@@ -45,10 +45,12 @@ class RequestTimeout(HipfireError):
 
 def error_body(error: Exception) -> tuple[int, dict[str, object]]:
     """The status and body of an error. The details of one that is not the client's business go to the log only."""
-    status = _STATUS.get(error.code, 500) if isinstance(error, HipfireError) else 500
-    if status == 500 or not isinstance(error, HipfireError):
-        log.error("a request failed", exc_info=error)
+    if not isinstance(error, HipfireError) or error.code not in _STATUS:
+        # An error with a code of its own says all there is to say; only a bug needs a traceback.
+        is_bug = not isinstance(error, HipfireError) or error.code == _INTERNAL
+        log.error("a request failed: %s", error, exc_info=error if is_bug else None)
         return 500, _body(500, _INTERNAL, "Something went wrong in the server; its log says what.", None)
+    status = _STATUS[error.code]
     param = error.param if isinstance(error, InvalidRequest) else None
     return status, _body(status, error.code, str(error), param)
 

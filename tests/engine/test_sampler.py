@@ -97,6 +97,16 @@ def test_penalties_stay_within_float32():
     assert choose(logits_of(-3e38, 3e38), Sampling(temperature=1.0, repeat_penalty=2.0), recent=[0], n=0).token == 1
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("top_k", [0, 2])
+def test_a_bias_beyond_float32_forces_and_forbids_all_the_same(temperature, top_k):
+    wishes = {"temperature": temperature, "top_k": top_k}
+    forced = Sampling(logit_bias={2: 1e300}, **wishes)
+    assert choose(logits_of(5, 1, 2, 3), forced, recent=(), n=0).token == 2
+    only = Sampling(logit_bias={0: -1e300, 1: -1e300, 2: -1e300}, **wishes)
+    assert choose(logits_of(5, 1, 2, 3), only, recent=(), n=0).token == 3
+
+
 def test_the_logits_themselves_are_left_alone():
     logits = random_logits(100)
     logits.flags.writeable = False

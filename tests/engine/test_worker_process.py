@@ -26,6 +26,8 @@ from hipfire.wire.messages import (
     Sampling,
     ToEngine,
     Token,
+    Unload,
+    Unloaded,
 )
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-llama"
@@ -201,3 +203,33 @@ def test_killing_its_parent_leaves_no_process():
     _, stderr = parent.communicate(timeout=PATIENCE_S)
     assert stderr == b""
     assert parent.returncode == -signal.SIGKILL
+
+
+def test_ctrl_c_is_for_the_server_to_handle(own_engine: EngineProcess) -> None:
+    own_engine.receive_until(Hello)
+    own_engine.process.send_signal(signal.SIGINT)
+    own_engine.send(Unload())
+    assert own_engine.receive_until(Unloaded)[-1] == Unloaded()
+    assert own_engine.process.poll() is None
+
+
+NOISY = """
+from hipfire.engine import worker
+
+class Noisy:
+    def __init__(self, *, stdout, **_):
+        self.stdout = stdout
+    def run(self):
+        print("a library's chatter", flush=True)
+        self.stdout.write(b"a message")
+        self.stdout.flush()
+        return 7
+
+worker.Worker = Noisy
+worker.main()
+"""
+
+
+def test_what_is_printed_does_not_get_among_the_messages() -> None:
+    done = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, check=False, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"a message", b"a library's chatter\n")

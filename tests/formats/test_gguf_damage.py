@@ -38,6 +38,7 @@ from hipfire.errors import (
     UnsupportedFile,
 )
 from hipfire.formats.gguf import open_gguf
+from hipfire.formats.gguf_header import MAX_ARRAY_ITEMS
 
 HUGE = 1 << 60
 SEVEN_FLOATS = gguf_bytes(tensors=[tensor("a", [7])], data=bytes(28))
@@ -204,6 +205,14 @@ CASES = {
         "offset",
     ),
 }
+
+
+def test_the_items_of_all_arrays_together_are_bounded(tmp_path: Path) -> None:
+    half = array(U8, bytes(MAX_ARRAY_ITEMS // 2 + 1), n=MAX_ARRAY_ITEMS // 2 + 1)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf_bytes(entries=[ARCHITECTURE, entry("a", ARRAY, half), entry("b", ARRAY, half)]))
+    with pytest.raises(CorruptFile, match="length of 'b'"):
+        open_gguf(path)
 
 
 @pytest.mark.parametrize(("data", "kind", "message"), CASES.values(), ids=CASES)

@@ -199,6 +199,8 @@ def test_two_shards_with_one_tensor(tmp_path: Path) -> None:
         ({"num_hidden_layers": 10**9}, CorruptFile, "'num_hidden_layers' is 1000000000"),
         ({"head_dim": -1}, CorruptFile, "'head_dim' is -1"),
         ({"rms_norm_eps": 10**400}, CorruptFile, "'rms_norm_eps'"),
+        # With llama3 scaling this would be a table of as many frequencies.
+        ({"partial_rotary_factor": 1e9}, CorruptFile, "'partial_rotary_factor' is 1000000000.0, not up to 1"),
         ({"tie_word_embeddings": "no"}, CorruptFile, "'tie_word_embeddings' is 'no', not true or false"),
         ({"rope_parameters": [1]}, CorruptFile, "'rope_parameters' is [1], not an object"),
         ({"rope_parameters": {"rope_type": "dynamic"}}, UnsupportedFile, "dynamic"),

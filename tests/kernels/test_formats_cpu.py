@@ -70,6 +70,21 @@ def test_embedding_gives_the_dequantised_rows(dtype: DType, variant: str) -> Non
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=np.abs(expected).max() * 1e-6)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["f32", "q8_0", "q4_1", "q6_k"])
+def test_one_element_that_is_no_number_shows_in_every_output_of_its_row(name: str, value: float, variant: str) -> None:
+    dtype = DTYPES[name]
+    inputs = np.random.default_rng(19).standard_normal((N_VOCAB, N_IN)).astype(np.float32)
+    raw, ids = random_weight(dtype, 19), np.arange(9, dtype=np.int32)
+    clean = run(load(dtype, raw, inputs, variant=variant), ids)
+    # One in a block of 32 among numbers, at the ends of vectors and blocks.
+    at = [0, 7, 8, 17, 31, 32, N_IN - 32, N_IN - 1]
+    inputs[np.arange(1, 9), at] = value
+    found = run(load(dtype, raw, inputs, variant=variant), ids)
+    np.testing.assert_array_equal(found[0].view(np.uint32), clean[0].view(np.uint32))
+    assert not np.isfinite(found[1:]).any()
+
+
 def test_largest_integers_do_not_overflow(variant: str) -> None:
     for name in BLOCK_SCALES:
         dtype = DTYPES[name]

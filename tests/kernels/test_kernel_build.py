@@ -1,6 +1,7 @@
 """The build of the C kernels: what is rebuilt, what comes out, and what is said when it cannot be done."""
 
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ def test_library_is_rebuilt_only_when_a_source_or_header_changes(tmp_path: Path)
     (tmp_path / "c" / "answer.h").write_text("")
     build.compile_library(VARIANT, sources, out)
     assert out.stat() != second
+
+
+def test_two_builds_of_one_library_do_not_disturb_each_other(tmp_path: Path) -> None:
+    sources, out = write_source(tmp_path / "c", 1), tmp_path / "answer.so"
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        builds = [pool.submit(build.compile_library, VARIANT, sources, out) for _ in range(2)]
+        for done in builds:
+            done.result()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.so", "answer.so.key", "c"]
 
 
 def test_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) -> None:

@@ -209,3 +209,9 @@ INLINE const float *sums_of(struct layout f, struct q16_row a)
 {
     return scale_columns(f) == 16 ? a.s16 : a.s32;
 }
+
+/* A head's elements in a row of the values' state: whole vectors. */
+INLINE int padded_dim(int head_dim)
+{
+    return (head_dim + LANES - 1) / LANES * LANES;
+}

@@ -69,7 +69,7 @@ EXPORT bool hf_machine_has(const char *variant);
 EXPORT const char *hf_format_name(int32_t i);
 EXPORT int64_t hf_packed_nbytes(int32_t format, int64_t n_out, int64_t n_in);
 EXPORT int64_t hf_q16_row_nbytes(int64_t n);
-/* Scratch that a thread needs for a matrix of n_in columns. */
+/* Scratch that a thread needs for a matrix of n_in columns, or for heads of n_in elements. */
 EXPORT int64_t hf_scratch_nbytes(int64_t n_in);
 /* Bytes of one layer's keys, and of its values. max_seq is a multiple of 32. */
 EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, bool is_f16);

@@ -32,7 +32,8 @@ struct pool {
     struct signal start, barrier;
     _Alignas(64) _Atomic int arrived;
     _Alignas(64) _Atomic int64_t next;
-    bool stopped, closing;
+    bool stopped; /* written by the last to come to a barrier, read by all behind it */
+    bool closing;
     job_fn job;
     void *argument;
     const volatile int32_t *cancel;
@@ -103,7 +104,7 @@ int64_t pool_claim(struct worker *worker, int64_t n, int64_t grain)
 bool pool_cancelled(const struct worker *worker)
 {
     const volatile int32_t *cancel = worker->pool->cancel;
-    return cancel && *cancel;
+    return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED);
 }
 
 int pool_n_threads(const struct pool *pool)
@@ -116,7 +117,6 @@ void pool_run(struct pool *pool, job_fn job, void *argument, const volatile int3
     pool->job = job;
     pool->argument = argument;
     pool->cancel = cancel;
-    pool->stopped = false;
     atomic_store(&pool->next, 0);
     signal_raise(&pool->start);
     job(argument, &pool->workers[0]);

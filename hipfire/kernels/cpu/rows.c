@@ -179,7 +179,7 @@ static void store_kv(const struct op *op, uint8_t *state, int64_t at, float x)
 /* Rotate Q to out, K to keys, V to values; the layouts of the state are attention.c's. */
 void run_rope_store(const struct op *op, const struct step *step, struct worker *worker)
 {
-    const int dim = op->head_dim;
+    const int dim = op->head_dim, padded = padded_dim(dim);
     float *head = (float *)worker->scratch;
     for (int64_t row; (row = pool_claim(worker, step->n_tokens, 1)) < step->n_tokens;) {
         const float *angles = op->angles + row * op->n_rot, *x = op->x + row * op->width_in;
@@ -195,7 +195,7 @@ void run_rope_store(const struct op *op, const struct step *step, struct worker 
         for (int h = 0; h < op->n_kv_heads; h++, x += dim) {
             const int64_t plane = (slot * op->n_kv_heads + h) * op->max_seq;
             for (int i = 0; i < dim; i++)
-                store_kv(op, op->values, (plane + position) * dim + i, x[i]);
+                store_kv(op, op->values, (plane + position) * padded + i, x[i]);
         }
     }
 }

@@ -34,7 +34,7 @@ EXPORT bool hf_run(struct pool *pool, const struct op *ops, int32_t n_ops, const
 {
     struct run run = {ops, n_ops, step};
     pool_run(pool, run_ops, &run, cancel);
-    return !*cancel;
+    return !__atomic_load_n(cancel, __ATOMIC_RELAXED);
 }
 
 EXPORT int32_t hf_abi_version(void)
