@@ -9,6 +9,7 @@ import attrs
 import trio
 from trio.testing import memory_stream_one_way_pair
 
+from hipfire.engine.span import CappedSpan
 from hipfire.wire.framing import decode, encode
 from hipfire.wire.messages import (
     Cancel,
@@ -182,7 +183,10 @@ class ScriptedProcess:
             await self.say(Cancelled(id=message.id))
             return
         tokens = script.tokens[: message.max_tokens]
+        span = CappedSpan(message.cap) if message.cap is not None else None
         for n_said, token in enumerate(tokens):
+            if span is not None:
+                token = span.next(token)  # noqa: PLW2901
             if script.fail is not None and n_said == (script.fail_after or 0):
                 break
             if n_said == script.die_after:

@@ -28,7 +28,10 @@ class Part:
 
 @attrs.frozen(kw_only=True)
 class Card:
-    """What is known of a model before it is here. `settings` are recommended values by key."""
+    """What is known of a model before it is here. `settings` are recommended values by key.
+
+    `family` is a row of `text.dialects.families`, where the model's file does not tell it.
+    """
 
     tag: str
     aliases: tuple[str, ...]
@@ -41,6 +44,7 @@ class Card:
     context_length: int
     parts: tuple[Part, ...]
     settings: Mapping[str, bool | int | float | str]
+    family: str | None = None
 
     @property
     def download_nbytes(self) -> int:

@@ -5,7 +5,10 @@ Knows no device, no threads and no other sequence.
 
 from collections.abc import Sequence as Tokens
 
+import attrs
+
 from hipfire.engine.sampler import Choice
+from hipfire.engine.span import CappedSpan
 from hipfire.wire.messages import Cancelled, Failed, Finished, Generate, Token
 
 
@@ -27,6 +30,7 @@ class Sequence:
         self._n_cached = n_cached
         self._max_generated = min(request.max_tokens, context_length - self._n_prompt)
         self._stop_ids = frozenset(request.stop_ids)
+        self._span = CappedSpan(request.cap) if request.cap is not None else None
         self._started_at = now
         self._first_token_at = now
 
@@ -53,6 +57,9 @@ class Sequence:
         """Add the token that was chosen; return what there is to say about it."""
         if self.n_generated == 0:
             self._first_token_at = now
+        if self._span is not None and (token_id := self._span.next(choice.token)) != choice.token:
+            # It was not drawn, so it has no probability.
+            choice = attrs.evolve(choice, token=token_id, logprob=None, top=())
         if choice.token in self._stop_ids:
             return (self._finish("stop", now),)
         self.tokens.append(choice.token)

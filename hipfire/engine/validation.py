@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hipfire.errors import ContextLengthExceeded, InvalidRequest
-from hipfire.wire.messages import Generate, Sampling
+from hipfire.wire.messages import Generate, Sampling, SpanCap
 
 MAX_LOGPROBS = 20
 
@@ -29,6 +29,16 @@ def check_request(request: Generate, *, n_vocab: int, context_length: int) -> No
     if request.max_tokens < 1:
         raise InvalidRequest(f"max_tokens is {request.max_tokens}, not 1 or more", param="max_tokens")
     _check_sampling(request.sampling, n_vocab)
+    if request.cap is not None:
+        _check_cap(request.cap, n_vocab)
+
+
+def _check_cap(cap: SpanCap, n_vocab: int) -> None:
+    if cap.max_tokens < 1 or not cap.close_ids or not cap.forced_ids:
+        raise InvalidRequest("a cap needs a number of tokens, and those that close the span", param="cap")
+    for token in cap.forced_ids:
+        if not 0 <= token < n_vocab:
+            raise InvalidRequest(f"token {token} is not in the vocabulary of {n_vocab}", param="cap")
 
 
 def _check_sampling(sampling: Sampling, n_vocab: int) -> None:

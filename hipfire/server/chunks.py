@@ -5,8 +5,9 @@ A token costs what its own text costs: what is the same in all of a stream's chu
 
 import json
 
+from hipfire.server.completion import calls_document
 from hipfire.server.logprobs import logprobs_document
-from hipfire.service.events import ChosenToken, Completed, TextDelta
+from hipfire.service.events import ChosenToken, Completed, ReasoningDelta, TextDelta, ToolCalls
 
 DONE = b"data: [DONE]\n\n"
 KEEPALIVE = b": keepalive\n\n"
@@ -36,6 +37,13 @@ class ChunkEncoder:
     def text(self, delta: TextDelta) -> bytes:
         logprobs = _logprobs(delta.logprobs) if delta.logprobs else ""
         return f"{self._content}{_encode_text(delta.text)}}},{logprobs}{_UNFINISHED}".encode("ascii")
+
+    def reasoning(self, delta: ReasoningDelta) -> bytes:
+        return f'{self._choice}{{"reasoning_content":{_encode_text(delta.text)}}},{_UNFINISHED}'.encode("ascii")
+
+    def tool_calls(self, event: ToolCalls) -> bytes:
+        calls = [{"index": index, **call} for index, call in enumerate(calls_document(event.calls))]
+        return f'{self._choice}{{"tool_calls":{json.dumps(calls)}}},{_UNFINISHED}'.encode("ascii")
 
     def finish(self, completed: Completed, extension: dict[str, object]) -> bytes:
         """The last chunk with a choice; `extension` is hipfire's own part of it."""

@@ -1,9 +1,11 @@
 """What a chat's end says, streamed or not, and the body of one that is not streamed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
 
 from hipfire.server.logprobs import logprobs_document
-from hipfire.service.events import ChosenToken, Completed
+from hipfire.service.events import CallMade, ChosenToken, Completed
 from hipfire.service.stats import speed_of
 
 
@@ -15,12 +17,14 @@ def usage_document(completed: Completed) -> dict[str, object]:
         "completion_tokens": usage.n_generated,
         "total_tokens": usage.n_prompt + usage.n_generated,
         "prompt_tokens_details": {"cached_tokens": usage.n_cached},
-        "completion_tokens_details": {"reasoning_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": usage.n_reasoning},
     }
 
 
 def extension_document(completed: Completed) -> dict[str, object]:
-    """The `hipfire` object: times in milliseconds, speeds in tokens per second, warnings where there are any."""
+    """The `hipfire` object: times in milliseconds, speeds in tokens per second, warnings where there are any, and what
+    is in force of the wishes about reasoning where there is anything to say of it.
+    """
     timings, speed = completed.timings, speed_of(completed)
     document: dict[str, object] = {
         "timings": {
@@ -33,11 +37,41 @@ def extension_document(completed: Completed) -> dict[str, object]:
     }
     if completed.warnings:
         document["config_warnings"] = list(completed.warnings)
+    if completed.reasoning is not None:
+        document["reasoning"] = attrs.asdict(completed.reasoning)
     return document
 
 
+def calls_document(calls: Iterable[CallMade]) -> list[dict[str, object]]:
+    """The `tool_calls` of a message."""
+    return [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in calls
+    ]
+
+
+def message_document(
+    completed: Completed, *, text: str, reasoning: str, calls: Sequence[CallMade]
+) -> dict[str, object]:
+    """The `message` of a choice."""
+    if reasoning and completed.keeps_thinking:
+        text = f"<think>\n{reasoning}\n</think>\n\n{text}"
+    message: dict[str, object] = {"role": "assistant", "content": text if text or not calls else None}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = calls_document(calls)
+    return message
+
+
 def completion_document(
-    completed: Completed, *, id_: str, created: int, model: str, text: str, logprobs: Sequence[ChosenToken] | None
+    completed: Completed,
+    *,
+    id_: str,
+    created: int,
+    model: str,
+    message: Mapping[str, object],
+    logprobs: Sequence[ChosenToken] | None,
 ) -> dict[str, object]:
     """A `chat.completion`."""
     return {
@@ -48,7 +82,7 @@ def completion_document(
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": text},
+                "message": message,
                 "logprobs": None if logprobs is None else logprobs_document(logprobs),
                 "finish_reason": completed.finish_reason,
             }

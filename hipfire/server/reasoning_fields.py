@@ -1,11 +1,11 @@
 """The request fields that ask for reasoning: mode (think or not), effort (how strongly the prompt asks), cap (tokens).
 
-Checks types and ranges, and tells which were used. Knows no model, so not what becomes of them.
+Checks types and ranges, and tells which were given. Knows no model, so not what becomes of them.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any, NewType
 
 import attrs
@@ -13,6 +13,7 @@ import cattrs
 
 from hipfire.config.schema import Range
 from hipfire.server.strict import BadField, expected, structure_text
+from hipfire.service.request import ReasoningWishes
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 BUDGETS = ("low", "med", "high", "xhigh", "max", "uncapped")
@@ -42,7 +43,7 @@ class Reasoning:
     budget: Budget | None = None
 
 
-def used(
+def wishes(
     *,
     reasoning_effort: Effort | None,
     reasoning: Reasoning | None,
@@ -50,23 +51,24 @@ def used(
     max_think_tokens: Cap | None,
     thinking_budget: Budget | None,
     chat_template_kwargs: TemplateArguments | None,
-) -> Iterator[str]:
-    """The paths of the fields that ask for something; a cap of 0 does not."""
-    if reasoning_effort is not None:
-        yield "reasoning_effort"
-    if reasoning is not None:
-        for name, value in attrs.asdict(reasoning).items():
-            if value:
-                yield f"reasoning.{name}"
-    if thinking is not None:
-        yield "thinking"
-    if max_think_tokens:
-        yield "max_think_tokens"
-    if thinking_budget is not None:
-        yield "thinking_budget"
-    for name in MODE_ARGUMENTS:
-        if (chat_template_kwargs or {}).get(name) is not None:
-            yield f"chat_template_kwargs.{name}"
+) -> ReasoningWishes:
+    """What the fields ask for, each with its path; a cap of 0 asks for nothing."""
+    nested, arguments = reasoning or Reasoning(), chat_template_kwargs or {}
+    return ReasoningWishes(
+        modes=_given(
+            ("thinking", thinking), ("chat_template_kwargs.enable_thinking", arguments.get("enable_thinking"))
+        ),
+        efforts=_given(("reasoning_effort", reasoning_effort), ("reasoning.effort", nested.effort)),
+        caps=_given(
+            ("max_think_tokens", max_think_tokens or None), ("reasoning.max_tokens", nested.max_tokens or None)
+        ),
+        budgets=_given(("thinking_budget", thinking_budget), ("reasoning.budget", nested.budget)),
+        preserves=_given(("chat_template_kwargs.preserve_thinking", arguments.get("preserve_thinking"))),
+    )
+
+
+def _given(*fields: tuple[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((path, value) for path, value in fields if value is not None)
 
 
 def register(converter: cattrs.Converter) -> None:

@@ -11,6 +11,7 @@ import cattrs
 
 from hipfire.config.schema import Range
 from hipfire.errors import InvalidRequest, Unsupported
+from hipfire.server import reasoning_fields, tool_fields
 from hipfire.server.reasoning_fields import (
     MODE_ARGUMENTS,
     Budget,
@@ -19,8 +20,7 @@ from hipfire.server.reasoning_fields import (
     Reasoning,
     TemplateArguments,
     Thinking,
-    register,
-    used,
+    wishes,
 )
 from hipfire.server.strict import (
     BadField,
@@ -30,6 +30,7 @@ from hipfire.server.strict import (
     structure_number,
     structure_text,
 )
+from hipfire.server.tool_fields import CallField, ToolField, functions_of, past_calls
 from hipfire.service.request import ChatJob, Message, SamplingWishes
 
 _MAX_STOPS = 4
@@ -47,8 +48,10 @@ Seed = Annotated[int, Range(low=0, high=2**64 - 1)]
 Penalty = Annotated[float, Range(low=-2, high=2)]
 RepeatPenalty = Annotated[float, Range(low=0, high=2, above=True)]
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-_TOOL_ROLES = ("tool", "function")
+_ROLES = {
+    "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool",
+    "function": "tool",
+}  # fmt: skip
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +60,8 @@ class ChatMessage:
     content: Content | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: tuple[Anything, ...] | None = None
+    tool_calls: tuple[CallField, ...] | None = None
+    tool_call_id: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -94,7 +98,7 @@ class ChatRequest:
     top_logprobs: Annotated[int, Range(low=0, high=20)] | None = None
     logit_bias: LogitBias | None = None
     n: int | None = None
-    tools: tuple[Anything, ...] | None = None
+    tools: tuple[ToolField, ...] | None = None
     tool_choice: Anything | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
@@ -108,10 +112,8 @@ class ChatRequest:
 
 def _structure_role(value: Any, _: Any) -> Role:
     role = structure_text(value)
-    if role in _TOOL_ROLES:
-        raise BadField("tool results are not supported by this build", kind=Unsupported)
     if role not in _ROLES:
-        raise BadField(f"must be one of {', '.join((*_ROLES, *_TOOL_ROLES))}")
+        raise BadField(f"must be one of {', '.join(_ROLES)}")
     return Role(_ROLES[role])
 
 
@@ -173,7 +175,8 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook(Anything, lambda value, _: value)
     converter.register_structure_hook_func(lambda kind: kind == LogitBias, _structure_bias)
     converter.register_structure_hook_func(lambda kind: kind == Stops, _structure_stops)
-    register(converter)
+    reasoning_fields.register(converter)
+    tool_fields.register(converter)
     return converter
 
 
@@ -196,20 +199,13 @@ def parse_chat_request(document: object) -> ChatRequest:
 
 
 def _check_message(message: ChatMessage, path: str) -> None:
-    if message.tool_calls:
-        raise Unsupported(f"{path}.tool_calls: tool calls are not supported by this build", param=f"{path}.tool_calls")
-    if message.content is None:
+    if message.tool_calls and message.role != "assistant":
+        raise InvalidRequest(f"{path}.tool_calls: only an assistant calls tools", param=f"{path}.tool_calls")
+    if message.content is None and not message.tool_calls:
         raise InvalidRequest(f"{path}.content: must be a string or an array of parts", param=f"{path}.content")
 
 
 def _refuse_unsupported(request: ChatRequest) -> None:
-    if request.tools:
-        raise Unsupported("tools: tool calls are not supported by this build", param="tools")
-    choice: object = request.tool_choice
-    if choice not in (None, "auto", "none"):
-        if isinstance(choice, dict) or choice == "required":
-            raise Unsupported("tool_choice: tool calls are not supported by this build", param="tool_choice")
-        raise InvalidRequest("tool_choice: must be auto, none, required or a function", param="tool_choice")
     if request.response_format is not None and request.response_format.type != "text":
         if request.response_format.type in ("json_object", "json_schema"):
             raise Unsupported("response_format: only text is supported by this build", param="response_format")
@@ -228,6 +224,8 @@ def to_job(request: ChatRequest) -> ChatJob:
                 content=message.content or "",
                 name=message.name,
                 reasoning_content=message.reasoning_content,
+                calls=past_calls(message.tool_calls),
+                call_id=message.tool_call_id if message.role == "tool" else None,
             )
             for message in request.messages
         ),
@@ -240,16 +238,16 @@ def to_job(request: ChatRequest) -> ChatJob:
             # Says the same as the field `thinking`, and is treated alike.
             if name not in MODE_ARGUMENTS
         },
-        reasoning_wishes=tuple(
-            used(
-                reasoning_effort=request.reasoning_effort,
-                reasoning=request.reasoning,
-                thinking=request.thinking,
-                max_think_tokens=request.max_think_tokens,
-                thinking_budget=request.thinking_budget,
-                chat_template_kwargs=request.chat_template_kwargs,
-            )
+        reasoning=wishes(
+            reasoning_effort=request.reasoning_effort,
+            reasoning=request.reasoning,
+            thinking=request.thinking,
+            max_think_tokens=request.max_think_tokens,
+            thinking_budget=request.thinking_budget,
+            chat_template_kwargs=request.chat_template_kwargs,
         ),
+        tools=functions_of(request.tools, request.tool_choice),
+        keeps_one_call=bool(request.tools) and request.parallel_tool_calls is False,
     )
 
 

@@ -10,7 +10,7 @@ from hipfire.server.chunks import DONE, KEEPALIVE, ChunkEncoder, error_frame
 from hipfire.server.completion import extension_document, usage_document
 from hipfire.server.problems import error_body
 from hipfire.service.chat import Chat
-from hipfire.service.events import ChatEvent, Completed, TextDelta
+from hipfire.service.events import ChatEvent, Completed, ReasoningDelta, TextDelta, ToolCalls
 from hipfire.service.generation import Generation
 
 SILENCE_S = 15.0
@@ -100,7 +100,15 @@ class EventStream(ResponseBody):
             event = generation.receive_nowait() if len(frames) < _MAX_BATCH else None
 
     def _frame(self, event: ChatEvent) -> bytes:
-        return self._encoder.text(event) if isinstance(event, TextDelta) else self._last_frames(event)
+        match event:
+            case TextDelta():
+                return self._encoder.text(event)
+            case ReasoningDelta():
+                return self._encoder.reasoning(event)
+            case ToolCalls():
+                return self._encoder.tool_calls(event)
+            case Completed():
+                return self._last_frames(event)
 
     def _last_frames(self, completed: Completed) -> bytes:
         self._is_done = True

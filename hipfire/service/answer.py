@@ -1,4 +1,4 @@
-"""One answer while it is made, from the engine's messages to events: its text, its times, how it ended.
+"""One answer while it is made, from the engine's messages to events: what it says, its times, how it ended.
 
 Knows no engine; the Trio clock is its clock.
 """
@@ -6,20 +6,21 @@ Knows no engine; the Trio clock is its clock.
 import trio
 
 from hipfire.errors import EngineUnavailable
-from hipfire.service.events import ChatEvent, Completed, TextDelta, Timings, Usage
+from hipfire.service.events import ChatEvent, Completed, Delta, Timings, Usage
 from hipfire.service.pipeline import AnswerPipeline
+from hipfire.service.reasoning import ReasoningPlan
 from hipfire.wire.messages import Cancelled, Finished, Started, Token
 
 
 class Answer:
     """Begins with the request's submission to the engine. `completed` is set at its end."""
 
-    def __init__(self, pipeline: AnswerPipeline, *, n_prompt: int, queue_ms: float, warnings: tuple[str, ...]) -> None:
+    def __init__(self, pipeline: AnswerPipeline, *, n_prompt: int, queue_ms: float, plan: ReasoningPlan) -> None:
         self.completed: Completed | None = None
         self._pipeline = pipeline
         self._n_prompt = n_prompt
         self._queue_ms = queue_ms
-        self._warnings = warnings
+        self._plan = plan
         self._n_cached = 0
         self._n_generated = 0
         self._submitted_at = trio.current_time()
@@ -34,18 +35,18 @@ class Answer:
             self._n_cached = message.n_cached
             return ()
         if isinstance(message, Token):
-            delta = self._take_token(message)
+            deltas = self._take_token(message)
             if not self._pipeline.stopped:
-                return () if delta is None else (delta,)
+                return deltas
             finished = None
         elif isinstance(message, Finished):
-            delta, finished = self._pipeline.close(), message
+            deltas, finished = self._pipeline.close(truncated=message.reason == "length"), message
         else:
             raise EngineUnavailable("the engine stopped the answer before its end")
         self.completed = self._summary(finished)
-        return (self.completed,) if delta is None else (delta, self.completed)
+        return (*deltas, self.completed)
 
-    def _take_token(self, token: Token) -> TextDelta | None:
+    def _take_token(self, token: Token) -> tuple[Delta, ...]:
         self._last_at = trio.current_time()
         if not self._n_generated:
             self._first_at = self._last_at
@@ -59,9 +60,21 @@ class Answer:
         if finished is not None:
             prompt_ms, decode_ms = finished.prompt_ms, finished.decode_ms
         return Completed(
-            # What was held back may turn out to be a stop string in the very end.
-            finish_reason="stop" if finished is None or self._pipeline.stopped else finished.reason,
-            usage=Usage(n_prompt=self._n_prompt, n_cached=self._n_cached, n_generated=self._n_generated),
+            finish_reason=self._finish_reason(finished),
+            usage=Usage(
+                n_prompt=self._n_prompt,
+                n_cached=self._n_cached,
+                n_generated=self._n_generated,
+                n_reasoning=self._pipeline.n_reasoning,
+            ),
             timings=Timings(queue_ms=self._queue_ms, prompt_ms=prompt_ms, decode_ms=decode_ms),
-            warnings=self._warnings,
+            warnings=self._plan.warnings,
+            reasoning=self._plan.in_force,
+            keeps_thinking=self._plan.keeps_thinking,
         )
+
+    def _finish_reason(self, finished: Finished | None) -> str:
+        # What was held back may turn out to be a stop string in the very end.
+        if finished is None or self._pipeline.stopped:
+            return "stop"
+        return "tool_calls" if self._pipeline.called and finished.reason == "stop" else finished.reason

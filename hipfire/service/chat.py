@@ -7,22 +7,33 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+import attrs
 import trio
 
 from hipfire.catalog.store import InstalledModel
-from hipfire.errors import EngineUnavailable, HipfireError
+from hipfire.errors import EngineUnavailable, HipfireError, Unsupported
 from hipfire.service.admission import Admission
 from hipfire.service.answer import Answer
 from hipfire.service.conversation import encode_conversation
 from hipfire.service.generation import Generation
 from hipfire.service.link import EngineLink
 from hipfire.service.pipeline import AnswerPipeline
-from hipfire.service.reasoning import drop_wishes
+from hipfire.service.reasoning import ReasoningPlan, plan_reasoning
+from hipfire.service.reasoning_cap import span_cap
 from hipfire.service.request import ChatJob
 from hipfire.service.residency import LoadedModel, Residency
 from hipfire.service.sampling import fit_max_tokens, resolve_sampling
 from hipfire.service.stats import Tally
+from hipfire.text.dialects.syntax import Tool
+from hipfire.text.markup import Markup
+from hipfire.text.prompt import prompt_tail
 from hipfire.wire.messages import Generate
+
+
+@attrs.frozen
+class _Prepared:
+    message: Generate
+    markup: Markup
 
 
 class Chat:
@@ -70,30 +81,43 @@ class Chat:
         model = await self._residency.acquire(self._wanted)
         self._held.callback(self._residency.release)
         queue_ms = 1000 * (trio.current_time() - arrived_at)
-        warnings = drop_wishes(self._job.reasoning_wishes, model=self.model, thinks=model.text.thinks)
-        message = await trio.to_thread.run_sync(partial(self._prepared, model), abandon_on_cancel=True)
+        plan = plan_reasoning(self._job.reasoning, model.text.family, model=self.model)
+        prepared = await trio.to_thread.run_sync(partial(self._prepared, model, plan), abandon_on_cancel=True)
         if self._residency.resident is not model:
             raise EngineUnavailable("the engine died meanwhile and is being restarted", hint="try again")
-        ticket = self._link.generate(message)
+        ticket = self._link.generate(prepared.message)
         # The place and the model are free when the engine is through, be the client slow or gone.
         ticket.at_end(self._held.pop_all().close)
-        pipeline = AnswerPipeline(model.text.tokenizer, stop=self._job.stop)
-        answer = Answer(pipeline, n_prompt=len(message.prompt), queue_ms=queue_ms, warnings=warnings)
+        pipeline = AnswerPipeline(
+            model.text.tokenizer,
+            stop=self._job.stop,
+            markup=prepared.markup,
+            shown=model.text.shown,
+            keeps_one_call=self._job.keeps_one_call,
+        )
+        answer = Answer(pipeline, n_prompt=len(prepared.message.prompt), queue_ms=queue_ms, plan=plan)
         return Generation(ticket, answer, self._tally)
 
-    def _prepared(self, model: LoadedModel) -> Generate:
+    def _prepared(self, model: LoadedModel, plan: ReasoningPlan) -> "_Prepared":
         """What the engine is asked for; runs in a worker thread. Raises InvalidRequest."""
-        job, settings = self._job, model.settings
+        job, settings, text = self._job, model.settings, model.text
+        if job.tools and not text.family.has_calls:
+            raise Unsupported(f"tools: how {self.model} calls them is not known to this build", param="tools")
         prompt = encode_conversation(
-            model.text, job.messages, system=settings.prompt.system, arguments=job.template_arguments
+            text,
+            job.messages,
+            system=settings.prompt.system,
+            arguments={**job.template_arguments, **plan.arguments},
+            tools=job.tools,
         )
+        begins_inside = text.family.begins_inside(prompt_tail(prompt, text.tokenizer, text.shown))
         max_tokens = fit_max_tokens(
             job.max_tokens,
             settings.generation.max_tokens,
             n_prompt=len(prompt),
             context_length=model.engine.context_length,
         )
-        return Generate(
+        message = Generate(
             id=secrets.token_hex(8),
             prompt=tuple(prompt),
             max_tokens=max_tokens,
@@ -101,7 +125,10 @@ class Chat:
             sampling=resolve_sampling(
                 job.sampling, settings.generation, n_vocab=model.engine.n_vocab, draw_seed=self._draw_seed
             ),
+            cap=None if plan.cap is None else span_cap(plan.cap, text, begins_inside=begins_inside),
         )
+        declared = {tool.name: Tool(name=tool.name, parameters=tool.parameters) for tool in job.tools}
+        return _Prepared(message, text.family.markup(tools=declared, begins_inside=begins_inside))
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What a chat yields: any number of TextDeltas, then one Completed. An error is raised instead."""
+"""What a chat yields: its deltas, the tool calls if there are any, then one Completed. An error is raised instead."""
 
 import attrs
 
@@ -27,11 +27,46 @@ class TextDelta:
     logprobs: tuple[ChosenToken, ...] = ()
 
 
+@attrs.frozen
+class ReasoningDelta:
+    """More of the reasoning."""
+
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class CallMade:
+    """A tool call. `arguments` is a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@attrs.frozen
+class ToolCalls:
+    """All calls of an answer."""
+
+    calls: tuple[CallMade, ...]
+
+
 @attrs.frozen(kw_only=True)
 class Usage:
+    """`n_reasoning` of the generated tokens are reasoning."""
+
     n_prompt: int
     n_cached: int
     n_generated: int
+    n_reasoning: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class ReasoningInForce:
+    """What became of the wishes. `effort` None: not said; `cap` None: no bound."""
+
+    mode: str
+    effort: str | None
+    cap: int | None
 
 
 @attrs.frozen(kw_only=True)
@@ -45,12 +80,19 @@ class Timings:
 
 @attrs.frozen(kw_only=True)
 class Completed:
-    """The end. `finish_reason` is stop or length; `warnings` says what was asked for and could not be heeded."""
+    """The end. `finish_reason` is stop, length or tool_calls.
+
+    `warnings` says what was asked for and could not be heeded. `reasoning` None: there is nothing to say of it.
+    `keeps_thinking`: the reasoning is wanted in the answer's text too, where that is whole.
+    """
 
     finish_reason: str
     usage: Usage
     timings: Timings
     warnings: tuple[str, ...] = ()
+    reasoning: ReasoningInForce | None = None
+    keeps_thinking: bool = False
 
 
-ChatEvent = TextDelta | Completed
+Delta = TextDelta | ReasoningDelta | ToolCalls
+ChatEvent = Delta | Completed

@@ -15,7 +15,7 @@ from hipfire.wire.messages import Cancelled, Finished, Started, Token
 
 
 class Generation:
-    """Iterate over it: TextDeltas, then Completed. Raises HipfireError's subclasses."""
+    """Iterate over it: deltas, then Completed. Raises HipfireError's subclasses."""
 
     def __init__(self, ticket: Ticket, answer: Answer, tally: Tally) -> None:
         self._ticket = ticket

@@ -10,17 +10,30 @@ from hipfire.config.schema import Settings
 from hipfire.errors import ConfigError, Unsupported
 from hipfire.formats.checkpoint import MetaValue
 from hipfire.formats.open import open_checkpoint
+from hipfire.text.dialects.families import PLAIN, family_of
+from hipfire.text.dialects.family import Family
+from hipfire.text.dialects.hermes_json import HermesJson
 from hipfire.text.template import ChatTemplate
 from hipfire.text.tokenizer import Tokenizer
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class ModelText:
-    """`thinks`: the template knows a markup for reasoning."""
+    """`family` is how the model writes reasoning and calls.
+
+    `tells_tools`: the template does not, so a system message must say which tools there are and how to call them.
+    """
 
     tokenizer: Tokenizer
     template: ChatTemplate
-    thinks: bool
+    family: Family = PLAIN
+    tells_tools: bool = False
+
+    @property
+    def shown(self) -> dict[int, bytes]:
+        """The control tokens that the family writes with, and their texts."""
+        control = self.tokenizer.control_texts
+        return {control[marker]: marker.encode() for marker in self.family.markers if marker in control}
 
 
 def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
@@ -32,6 +45,7 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
     with open_checkpoint(model.path) as checkpoint:
         tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
         source = checkpoint.metadata.get("tokenizer.chat_template")
+        arch = str(checkpoint.metadata.get("general.architecture", ""))
         bos = _token_text(checkpoint.metadata, tokenizer.bos_id)
         eos = _token_text(checkpoint.metadata, checkpoint.metadata.get("tokenizer.ggml.eos_token_id"))
     if settings.prompt.chat_template is not None:
@@ -42,7 +56,11 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
             hint="prompt.chat_template sets one",
         )
     template = ChatTemplate(source, bos_token=bos, eos_token=eos)
-    return ModelText(tokenizer=tokenizer, template=template, thinks="<think>" in source)
+    family = family_of(card=model.card.family if model.card is not None else None, architecture=arch, template=source)
+    tells_tools = family.channels is None and "tools" not in source
+    if tells_tools:
+        family = attrs.evolve(family, syntax=HermesJson())
+    return ModelText(tokenizer=tokenizer, template=template, family=family, tells_tools=tells_tools)
 
 
 def _token_text(metadata: Mapping[str, MetaValue], token: MetaValue | None) -> str:

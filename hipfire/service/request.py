@@ -12,13 +12,24 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @attrs.frozen(kw_only=True)
+class PastCall:
+    """A tool call of an earlier turn. `arguments` are JSON values."""
+
+    id: str | None
+    name: str
+    arguments: Mapping[str, object]
+
+
+@attrs.frozen(kw_only=True)
 class Message:
-    """One turn. `role` is system, user or assistant."""
+    """One turn. `role` is system, user, assistant or tool. `call_id` is the call that a tool's result is of."""
 
     role: str
     content: str
     name: str | None = None
     reasoning_content: str | None = None
+    calls: tuple[PastCall, ...] = ()
+    call_id: str | None = None
 
     def for_template(self) -> dict[str, object]:
         """What a chat template sees."""
@@ -26,8 +37,36 @@ class Message:
         if self.name is not None:
             turn["name"] = self.name
         if self.reasoning_content is not None:
-            turn["reasoning_content"] = self.reasoning_content
+            # Two names are in use.
+            turn["reasoning_content"] = turn["thinking"] = self.reasoning_content
+        if self.call_id is not None:
+            turn["tool_call_id"] = self.call_id
+        if self.calls:
+            turn["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.calls
+            ]
         return turn
+
+
+@attrs.frozen(kw_only=True)
+class Function:
+    """A tool that may be called. `document` is what the client sent, for the template."""
+
+    name: str
+    parameters: Mapping[str, object]
+    document: Mapping[str, object]
+
+
+@attrs.frozen(kw_only=True)
+class ReasoningWishes:
+    """What a request says about reasoning: each value with the path of the field that says it, in order."""
+
+    modes: tuple[tuple[str, bool], ...] = ()
+    efforts: tuple[tuple[str, str], ...] = ()
+    caps: tuple[tuple[str, int], ...] = ()
+    budgets: tuple[tuple[str, str], ...] = ()
+    preserves: tuple[tuple[str, bool], ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +93,7 @@ class ChatJob:
     """One conversation to be answered.
 
     `model` None is the loaded or the default one. `max_tokens` None: as many as are set and fit.
-    `reasoning_wishes` are the names of the fields that ask for a mode, effort or cap of reasoning.
+    `keeps_one_call`: calls after the first are dropped.
     """
 
     model: str | None
@@ -63,4 +102,6 @@ class ChatJob:
     stop: tuple[str, ...] = ()
     sampling: SamplingWishes = attrs.field(factory=SamplingWishes)
     template_arguments: Mapping[str, object] = _NOTHING
-    reasoning_wishes: tuple[str, ...] = ()
+    reasoning: ReasoningWishes = attrs.field(factory=ReasoningWishes)
+    tools: tuple[Function, ...] = ()
+    keeps_one_call: bool = False

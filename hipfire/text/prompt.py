@@ -30,6 +30,8 @@ _MARKED = re.compile(f"[{''.join(_MARKS)}]")
 _NO_MARKS = str.maketrans(dict.fromkeys(_MARKS, ""))
 _CONTROL = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
+_TAIL_TOKENS = 32
+
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -49,6 +51,12 @@ def encode_chat(
     """
     encoder = template.prepared_for(tokenizer, ChatEncoder)
     return encoder.encode(messages, tools, kwargs)
+
+
+def prompt_tail(ids: Sequence[int], tokenizer: Tokenizer, shown: Mapping[int, bytes]) -> str:
+    """The text that a prompt ends with. `shown`: the control tokens that are to be seen in it."""
+    tail = ids[-_TAIL_TOKENS:]
+    return b"".join(shown.get(token) or tokenizer.token_bytes(token) for token in tail).decode(errors="replace")
 
 
 class ChatEncoder:

@@ -57,6 +57,19 @@ class Unload:
 
 
 @attrs.frozen(kw_only=True)
+class SpanCap:
+    """Bounds a span of the answer, from `open_ids` (its beginning, where there are none) to `close_ids`.
+
+    When the span has `max_tokens` tokens and is not closed, `forced_ids` follow, whatever the model would say.
+    """
+
+    max_tokens: int
+    open_ids: tuple[int, ...]
+    close_ids: tuple[int, ...]
+    forced_ids: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
 class Generate:
     """Answer a prompt. Beyond `max_concurrent` of the Load they wait, first come first served.
 
@@ -69,6 +82,7 @@ class Generate:
     stop_ids: tuple[int, ...]
     """Tokens that end the answer. They are not sent as `Token`."""
     sampling: Sampling
+    cap: SpanCap | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -2,7 +2,7 @@ import pytest
 
 from hipfire.engine.sampler import Choice
 from hipfire.engine.sequence import Sequence
-from hipfire.wire.messages import Cancelled, Failed, Finished, Generate, Sampling, Token
+from hipfire.wire.messages import Cancelled, Failed, Finished, Generate, Sampling, SpanCap, Token
 
 
 def sequence(*, max_tokens: int = 3, context_length: int = 100, **sampling: float) -> Sequence:
@@ -65,3 +65,13 @@ def test_failing_and_cancelling_end_it():
     assert cancelled.cancel() == Cancelled(id="a", n_generated=1)
     assert failed.has_ended
     assert cancelled.has_ended
+
+
+def test_a_cap_puts_its_own_tokens_in_place_of_those_chosen():
+    cap = SpanCap(max_tokens=1, open_ids=(), close_ids=(7,), forced_ids=(6, 7))
+    request = Generate(id="a", prompt=(1,), max_tokens=9, stop_ids=(9,), sampling=Sampling(n_logprobs=0), cap=cap)
+    made = Sequence(request, slot=0, context_length=100, now=10.0)
+    # A token that would end the answer is no exception.
+    told = [made.take(Choice(token=token, logprob=-1.0), 11.0) for token in (4, 9, 5, 3)]
+    assert [(message.token, message.logprob) for (message,) in told] == [(4, -1.0), (6, None), (7, None), (3, -1.0)]
+    assert made.tokens == [1, 4, 6, 7, 3]

@@ -5,9 +5,20 @@ import pytest
 
 from hipfire.errors import InvalidRequest, Unsupported
 from hipfire.server.schema import ChatRequest, parse_chat_request, to_job
-from hipfire.service.request import ChatJob, Message, SamplingWishes
+from hipfire.service.request import ChatJob, Message, PastCall, ReasoningWishes, SamplingWishes
 
 MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+F = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+
+
+def a_call(arguments: object) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+def calling(*calls: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 def a_job(**fields: Any) -> ChatJob:
@@ -121,7 +132,26 @@ def test_unknown_fields_are_ignored() -> None:
         ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         ({"stream_options": True}, "stream_options"),
         ({"tools": {}}, "tools"),
+        ({"tools": [1]}, "tools[0]"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "code"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]},
+            "tools[0].function.parameters",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "description": "\ud800"}}]},
+            "tools[0].function.description",
+        ),
+        ({"tools": [F, F]}, "tools[1].function.name"),
         ({"tool_choice": "maybe"}, "tool_choice"),
+        ({"tool_choice": 1}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [F], "tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"tools": [F], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice.function.name"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice.function.name"),
         ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
         ({"response_format": "json"}, "response_format"),
         ({"response_format": {}}, "response_format.type"),
@@ -157,6 +187,14 @@ def test_unknown_fields_are_ignored() -> None:
         ({"messages": [{**turn("hi"), "name": 1}]}, "messages[0].name"),
         ({"messages": [{**turn("hi"), "reasoning_content": 1}]}, "messages[0].reasoning_content"),
         ({"messages": [{**turn("hi"), "tool_calls": {}}]}, "messages[0].tool_calls"),
+        ({"messages": [{**turn("hi"), "tool_calls": [a_call("{}")]}]}, "messages[0].tool_calls"),
+        ({"messages": [calling({})]}, "messages[0].tool_calls[0].function"),
+        ({"messages": [calling(a_call("[1]"))]}, "messages[0].tool_calls[0].function.arguments"),
+        ({"messages": [calling(a_call("{"))]}, "messages[0].tool_calls[0].function.arguments"),
+        ({"messages": [calling(a_call('{"a": NaN}'))]}, "messages[0].tool_calls[0].function.arguments"),
+        ({"messages": [calling(a_call(7))]}, "messages[0].tool_calls[0].function.arguments"),
+        ({"messages": [turn(None, "tool")]}, "messages[0].content"),
+        ({"messages": [{**turn("4", "tool"), "tool_call_id": 4}]}, "messages[0].tool_call_id"),
     ],
 )
 def test_a_bad_field_is_refused_by_its_path(fields: dict[str, Any], path: str) -> None:
@@ -170,15 +208,11 @@ def test_a_bad_field_is_refused_by_its_path(fields: dict[str, Any], path: str) -
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"tools": [F], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [F], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ({"messages": [turn([{"type": "image_url", "image_url": {"url": "data:"}}])]}, "messages[0].content[0]"),
-        ({"messages": [turn("42", "tool")]}, "messages[0].role"),
-        ({"messages": [turn("42", "function")]}, "messages[0].role"),
-        ({"messages": [{**turn(None, "assistant"), "tool_calls": [{}]}]}, "messages[0].tool_calls"),
     ],
 )
 def test_what_this_build_lacks_is_refused(fields: dict[str, Any], path: str) -> None:
@@ -250,19 +284,49 @@ def test_reasoning_fields_are_told() -> None:
         thinking_budget="uncapped",
         chat_template_kwargs={"enable_thinking": False, "mood": "good"},
     )
-    assert job.reasoning_wishes == (
-        "reasoning_effort",
-        "reasoning.effort",
-        "reasoning.max_tokens",
-        "reasoning.budget",
-        "thinking",
-        "max_think_tokens",
-        "thinking_budget",
-        "chat_template_kwargs.enable_thinking",
+    assert job.reasoning == ReasoningWishes(
+        modes=(("thinking", False), ("chat_template_kwargs.enable_thinking", False)),
+        efforts=(("reasoning_effort", "high"), ("reasoning.effort", "low")),
+        caps=(("max_think_tokens", 7), ("reasoning.max_tokens", 5)),
+        budgets=(("thinking_budget", "uncapped"), ("reasoning.budget", "med")),
     )
     assert job.template_arguments == {"mood": "good"}
 
 
-@pytest.mark.parametrize("thinking", [True, False, "on", "off", {"type": "enabled"}])
-def test_thinking_is_spelled_in_several_ways(thinking: object) -> None:
-    assert a_job(thinking=thinking).reasoning_wishes == ("thinking",)
+@pytest.mark.parametrize(
+    ("thinking", "mode"),
+    [
+        (True, True),
+        (False, False),
+        ("on", True),
+        ("off", False),
+        ({"type": "enabled"}, True),
+        ({"type": "disabled"}, False),
+    ],
+)
+def test_thinking_is_spelled_in_several_ways(thinking: object, mode: bool) -> None:
+    assert a_job(thinking=thinking).reasoning.modes == (("thinking", mode),)
+
+
+def test_tools_are_hidden_by_the_choice_of_none() -> None:
+    assert [tool.name for tool in a_job(tools=[F]).tools] == ["f"]
+    assert a_job(tools=[F], tool_choice="none").tools == ()
+
+
+def test_a_tool_reaches_the_template_as_it_was_sent() -> None:
+    sent = {**F, "strict": True, "function": {**F["function"], "extra": [1]}}
+    (tool,) = a_job(tools=[sent]).tools
+    assert tool.document == sent
+
+
+@pytest.mark.parametrize(("sent", "arguments"), [('{"a": 1}', {"a": 1}), ("", {}), (None, {}), ({"a": 1}, {"a": 1})])
+def test_arguments_become_objects(sent: object, arguments: dict[str, Any]) -> None:
+    (message,) = a_job(messages=[calling(a_call(sent))]).messages
+    assert message.calls == (PastCall(id="c1", name="f", arguments=arguments),)
+    assert message.content == ""
+
+
+@pytest.mark.parametrize("role", ["tool", "function"])
+def test_a_result_of_a_tool(role: str) -> None:
+    (message,) = a_job(messages=[{**turn("42", role), "tool_call_id": "c1", "name": "f"}]).messages
+    assert message == Message(role="tool", content="42", name="f", call_id="c1")

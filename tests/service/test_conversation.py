@@ -9,7 +9,7 @@ from hipfire.config.schema import Settings
 from hipfire.errors import TemplateError
 from hipfire.service.conversation import encode_conversation
 from hipfire.service.model_text import ModelText, read_model_text
-from hipfire.service.request import Message
+from hipfire.service.request import Message, PastCall
 from hipfire.text.template import ChatTemplate
 
 ANY_TURNS = (
@@ -31,9 +31,7 @@ SHOUTS = "{% for m in messages %}{{ m.role[0] }}:{{ m.content | upper }};{% endf
 
 
 def a_model(source: str) -> ModelText:
-    return ModelText(
-        tokenizer=tiny_tokenizer(), template=ChatTemplate(source, bos_token="", eos_token=""), thinks=False
-    )
+    return ModelText(tokenizer=tiny_tokenizer(), template=ChatTemplate(source, bos_token="", eos_token=""))
 
 
 def conversation(*turns: str) -> list[Message]:
@@ -105,3 +103,74 @@ def test_a_begun_answer_cannot_hold_control_tokens() -> None:
     begun = encode_conversation(model, conversation("u:1", f"a:{control}"), system=None, arguments={})
     assert begun[: len(plain)] == plain
     assert not set(begun[len(plain) :]) & set(model.tokenizer.control_texts.values())
+
+
+CALLS = (
+    "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}[{{ c.id }} {{ c.function.name }} {{ c.function.arguments.x }}]{% endfor %}"
+    "{% if m.role == 'tool' %}({{ m.tool_call_id }} {{ m.name }}){% endif %};{% endfor %}a:"
+)
+ONE_CALL = (
+    "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}"
+    "{% endfor %}" + CALLS
+)
+SHORT_IDS = (
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}{{ raise_exception('9') }}"
+    "{% endif %}{% endfor %}{% endfor %}" + CALLS
+)
+NO_TOOLS = (
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    "{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
+)
+QUOTES = (
+    "{% for m in messages %}{{ m.role[0] }}:{{ m.content | tojson if m.role == 'tool' else m.content }};{% endfor %}a:"
+)
+
+
+def two_calls() -> list[Message]:
+    return [
+        Message(role="user", content="1"),
+        Message(
+            role="assistant",
+            content="2",
+            calls=tuple(PastCall(id=f"id{n}", name="f", arguments={"x": n}) for n in (7, 8)),
+        ),
+        Message(role="tool", content='say "7"', call_id="id7"),
+        Message(role="tool", content="8", call_id="id8"),
+        Message(role="tool", content="9", call_id="unknown"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "prompt"),
+    [
+        pytest.param(
+            CALLS,
+            'u:1;a:2[id7 f 7][id8 f 8];t:say "7"(id7 f);t:8(id8 f);t:9(unknown );a:',
+            id="as it is",
+        ),
+        pytest.param(
+            ONE_CALL,
+            'u:1;a:2[id7 f 7];t:say "7"(id7 f);a:[id8 f 8];t:8(id8 f);t:9(unknown );a:',
+            id="one call a turn",
+        ),
+        pytest.param(
+            SHORT_IDS,
+            'u:1;a:2[000000001 f 7][000000002 f 8];t:say "7"(000000001 f);t:8(000000002 f);t:9(000000003 );a:',
+            id="ids of nine digits",
+        ),
+        pytest.param(
+            NO_TOOLS,
+            'u:1;a:2\n<tool_call>\n{"name": "f", "arguments": {"x": 7}}\n</tool_call>\n'
+            '<tool_call>\n{"name": "f", "arguments": {"x": 8}}\n</tool_call>;'
+            'u:<tool_response>\nsay "7"\n</tool_response>;u:<tool_response>\n8\n</tool_response>;'
+            "u:<tool_response>\n9\n</tool_response>;a:",
+            id="as text",
+        ),
+        pytest.param(QUOTES, 'u:1;a:2;t:"say \\"7\\"";t:"8";t:"9";a:', id="results as JSON"),
+    ],
+)
+def test_calls_and_results_in_a_form_that_the_template_takes(source: str, prompt: str) -> None:
+    model = a_model(source)
+    ids = encode_conversation(model, two_calls(), system=None, arguments={})
+    assert b"".join(map(model.tokenizer.token_bytes, ids)).decode() == prompt

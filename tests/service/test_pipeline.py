@@ -23,10 +23,23 @@ def run(pieces: Sequence[bytes], *, stop: Sequence[str] = (), logprobs: bool = F
     deltas = []
     for token in range(len(pieces)):
         logprob = -float(token) if logprobs else None
-        deltas.append(pipeline.feed(Token(id="a", token=token, logprob=logprob)))
+        deltas.append(only(pipeline.feed(Token(id="a", token=token, logprob=logprob))))
         if pipeline.stopped:
             break
-    return [*deltas, pipeline.close()]
+    return [*deltas, joined(pipeline.close())]
+
+
+def only(deltas: Sequence[object]) -> TextDelta | None:
+    assert len(deltas) <= 1
+    return joined(deltas)
+
+
+def joined(deltas: Sequence[object]) -> TextDelta | None:
+    """What several deltas say together."""
+    parts = [delta for delta in deltas if isinstance(delta, TextDelta)]
+    assert len(parts) == len(deltas)
+    text, logprobs = "".join(part.text for part in parts), sum((part.logprobs for part in parts), ())
+    return TextDelta(text, logprobs) if parts else None
 
 
 def texts(deltas: Sequence[TextDelta | None]) -> list[str | None]:
@@ -87,7 +100,7 @@ def test_tokens_without_text_are_reported_in_the_end() -> None:
 
 def test_the_likeliest_tokens_come_along() -> None:
     pipeline = AnswerPipeline(Pieces(b"a", b"b"), stop=())
-    delta = pipeline.feed(Token(id="a", token=0, logprob=-1.0, top=((1, -0.5), (0, -1.0))))
+    delta = only(pipeline.feed(Token(id="a", token=0, logprob=-1.0, top=((1, -0.5), (0, -1.0)))))
     assert delta is not None
     (token,) = delta.logprobs
     assert token.chosen == TokenLogprob(token_bytes=b"a", logprob=-1.0)

@@ -7,7 +7,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hipfire.catalog.store import Store
 from hipfire.errors import ContextLengthExceeded, HipfireError, InvalidRequest, ModelNotFound, OutOfMemory, ServerBusy
-from hipfire.service.request import ChatJob, Message, SamplingWishes
+from hipfire.service.request import ChatJob, Message, ReasoningWishes, SamplingWishes
 from hipfire.wire.messages import Load, Unload
 
 
@@ -99,7 +99,9 @@ def bytes_of(prompt: tuple[int, ...]) -> bytes:
 
 async def test_reasoning_is_dropped_with_a_warning(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_service(store, hello()) as (service, _):
-        events = await events_of(service.chat(a_job(reasoning_wishes=("thinking", "max_think_tokens"))))
+        events = await events_of(
+            service.chat(a_job(reasoning=ReasoningWishes(modes=(("thinking", True),), caps=(("max_think_tokens", 5),))))
+        )
     assert end_of(events).warnings == (
         "thinking: dropped, tiny does not reason",
         "max_think_tokens: dropped, tiny does not reason",

@@ -7,12 +7,12 @@ from quart import Response
 
 from hipfire.server.body import read_json
 from hipfire.server.chunks import ChunkEncoder
-from hipfire.server.completion import completion_document
+from hipfire.server.completion import completion_document, message_document
 from hipfire.server.problems import json_response
 from hipfire.server.routes.route import Call, Route
 from hipfire.server.schema import ChatRequest, parse_chat_request, to_job
 from hipfire.server.sse import EventStream
-from hipfire.service.events import ChosenToken, Completed, TextDelta
+from hipfire.service.events import CallMade, ChosenToken, Completed, ReasoningDelta, TextDelta, ToolCalls
 
 
 async def _chat(call: Call) -> Response:
@@ -24,15 +24,22 @@ async def _chat(call: Call) -> Response:
 async def _whole(call: Call, request: ChatRequest) -> Response:
     id_, created = _new_id(), int(time.time())
     texts: list[str] = []
+    reasoning: list[str] = []
+    calls: tuple[CallMade, ...] = ()
     logprobs: list[ChosenToken] = []
     completed: Completed | None = None
     with await call.service.open_chat(to_job(request)) as chat:
         async for event in await chat.start():
-            if isinstance(event, TextDelta):
-                texts.append(event.text)
-                logprobs.extend(event.logprobs)
-            else:
-                completed = event
+            match event:
+                case TextDelta():
+                    texts.append(event.text)
+                    logprobs.extend(event.logprobs)
+                case ReasoningDelta():
+                    reasoning.append(event.text)
+                case ToolCalls():
+                    calls = event.calls
+                case Completed():
+                    completed = event
     assert completed is not None
     return json_response(
         completion_document(
@@ -40,7 +47,7 @@ async def _whole(call: Call, request: ChatRequest) -> Response:
             id_=id_,
             created=created,
             model=chat.model,
-            text="".join(texts),
+            message=message_document(completed, text="".join(texts), reasoning="".join(reasoning), calls=calls),
             logprobs=logprobs if request.logprobs else None,
         )
     )

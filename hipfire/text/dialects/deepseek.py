@@ -1,0 +1,44 @@
+"""Calls as DeepSeek V3 and R1 write them.
+
+V3.1: `<｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`. R1 and V3: `function<｜tool▁sep｜>f`, and behind
+that the arguments in a fence of JSON. `<｜tool▁calls▁begin｜>` and `…end｜>` stand around all calls.
+"""
+
+import re
+
+from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tools, Unterminated
+from hipfire.text.dialects.values import declared_call, read_json
+from hipfire.text.markup import ToolCall
+
+_CALLS_BEGIN, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+_BEGIN, _SEPARATOR, _END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+_HEAD = re.compile(rf"\s*{_BEGIN}\s*(?:function{_SEPARATOR}([^\n`]+)\s*```(?:json)?|([^\n｜]+){_SEPARATOR})")
+_CLOSER = re.compile(rf"\s*(?:```)?\s*{_END}")
+_LAST = re.compile(rf"\s*{_CALLS_END}")
+
+
+class DeepSeek:
+    markers = (_CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
+
+    def openers(self, tools: Tools) -> tuple[Opener, ...]:  # noqa: ARG002
+        return (Opener(literal=_CALLS_BEGIN, then=(_BEGIN,)), Opener(literal=_BEGIN))
+
+    def read(self, text: str, start: int, tools: Tools) -> Block:
+        place = start + len(_CALLS_BEGIN) if text.startswith(_CALLS_BEGIN, start) else start
+        calls: list[ToolCall] = []
+        while (head := _HEAD.match(text, place)) is not None:
+            try:
+                arguments, end = read_json(text, head.end())
+            except NotACall:
+                if _END not in text[place:]:
+                    break
+                raise
+            closer = _CLOSER.match(text, end)
+            if closer is None:
+                break
+            calls.append(declared_call(tools, (head.group(1) or head.group(2)).strip(), arguments))
+            place = closer.end()
+        if not calls:
+            raise Unterminated
+        last = _LAST.match(text, place)
+        return Block(calls, place if last is None else last.end())

@@ -1,0 +1,52 @@
+"""Calls as a JSON object between tags: `<tool_call>{"name": "f", "arguments": {…}}</tool_call>`.
+
+Hermes, Qwen2.5, Qwen3, SmolLM, Granite 4 and, with other tags, Granite 3 and Phi-4-mini; a tag may also hold an array
+of calls. JSON says itself where it ends, so that tags within its strings are no matter.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tools, Unterminated
+from hipfire.text.dialects.values import call_of_json, read_json
+from hipfire.text.markup import ToolCall
+
+
+@attrs.frozen(kw_only=True)
+class HermesJson:
+    """`closer` is optional in families whose calls end with the answer."""
+
+    opener: str = "<tool_call>"
+    closer: str = "</tool_call>"
+    needs_closer: bool = True
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.opener, self.closer)
+
+    def openers(self, tools: Tools) -> tuple[Opener, ...]:  # noqa: ARG002
+        return (Opener(literal=self.opener, then=("{", "[")),)
+
+    def read(self, text: str, start: int, tools: Tools) -> Block:
+        try:
+            value, end = read_json(text, start + len(self.opener))
+        except NotACall:
+            if self.closer not in text[start:]:
+                raise Unterminated from None
+            raise
+        calls = calls_of_json(tools, value)
+        behind = text[end:]
+        stripped = behind.lstrip()
+        if stripped.startswith(self.closer):
+            return Block(calls, end + len(behind) - len(stripped) + len(self.closer))
+        if not self.needs_closer:
+            return Block(calls, end)
+        if self.closer.startswith(stripped):
+            raise Unterminated
+        raise NotACall("something else behind the object")
+
+
+def calls_of_json(tools: Tools, value: object) -> Sequence[ToolCall]:
+    """One call, or an array of them."""
+    return [call_of_json(tools, item) for item in (value if isinstance(value, list) else [value])]
