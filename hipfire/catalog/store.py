@@ -77,6 +77,14 @@ class Store:
             )
         return self._at_path(name, installed)
 
+    def is_elsewhere(self, name: str) -> bool:
+        """Whether a name is the path of something that is none of the installed models."""
+        try:
+            self.resolve(name, allow_paths=False)
+        except ModelNotFound:
+            return _is_path(name)
+        return False
+
     def list_installed(self) -> list[Listing]:
         """Every model in the folder, by tag; unusable ones too."""
         return [self._listing(model, status) for model, status in self._installed().values()]

@@ -23,8 +23,8 @@ class ServeFailed(HipfireError):
     code = "serve_failed"
 
 
-def find_serve(environment: Environment, settings: Settings) -> str | None:
-    """The URL of a healthy serve of this machine, or None.
+def find_serve(environment: Environment, settings: Settings, *, loaded: str | None = None) -> str | None:
+    """The URL of a healthy serve of this machine, or None; with `loaded`, only of one that has this model loaded.
 
     Looked for where the pidfile says, unless a flag or variable says otherwise.
     """
@@ -34,7 +34,9 @@ def find_serve(environment: Environment, settings: Settings) -> str | None:
     if serving is not None and serving.alive and said < Origin.ENVIRONMENT:
         host, port = serving.host, serving.port
     health = read_health(host, port)
-    return url_of(host, port) if health is not None and health.get("status") != "unhealthy" else None
+    if health is None or health.get("status") == "unhealthy" or (loaded is not None and health.get("model") != loaded):
+        return None
+    return url_of(host, port)
 
 
 def ask_serve(url: str, question: Question, on_text: OnText, *, stream: bool) -> Outcome:

@@ -54,8 +54,8 @@ def command(
     """Ask MODEL one thing. The answer, and nothing else, goes to stdout.
 
     MODEL is a tag, the name of an installed file, or a path. A tag that is not here is downloaded first. If a
-    serve is up on this machine, it answers; else a model is loaded for this one question. HIPFIRE_LOCAL=1, --max-seq
-    and --kv-mode ask for the latter. Ctrl-C stops the answer.
+    serve is up on this machine, it answers; else a model is loaded for this one question, as it is for a path that the
+    serve was not started with. HIPFIRE_LOCAL=1, --max-seq and --kv-mode ask for the latter. Ctrl-C stops the answer.
     """
     environment: Environment = ctx.obj
     settings = settings_of(ctx)
@@ -95,7 +95,9 @@ def _ask(
 ) -> Outcome:
     store = Store(environment.models_dir, load_registry())
     local = environment.local or any(settings.sourced(key).source.origin == Origin.FLAG for key in _LOAD_KEYS)
-    url = None if local else find_serve(environment, settings)
+    # A serve loads no file that a request names by path, unless it was started with it: then this is done here.
+    loaded = store.resolve(model).tag if store.is_elsewhere(model) else None
+    url = None if local else find_serve(environment, settings, loaded=loaded)
     if url is not None:
         name = _name_for_serve(model, store, environment)
         return ask_serve(url, question_of(settings, model=name, prompt=prompt, seed=seed), on_text, stream=stream)

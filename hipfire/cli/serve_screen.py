@@ -48,7 +48,8 @@ class ServeScreen:
   {loaded.model.tag} is ready
 
   device   {engine.device}
-  context  {engine.context_length} tokens ({engine.kv_cache} KV cache), {engine.memory_nbytes / 1e6:,.0f} MB in all
+  context  {engine.context_length} tokens ({engine.kv_cache} KV cache)
+  memory   up to {engine.memory_nbytes / 1e6:,.0f} MB, as conversations are kept
   API      {self._url}/v1 (OpenAI's)
   try it   curl {self._url}/v1/chat/completions -H 'Content-Type: application/json' \\
              -d '{{"messages": [{{"role": "user", "content": "Hello!"}}]}}'

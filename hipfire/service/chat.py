@@ -22,7 +22,7 @@ from hipfire.service.reasoning import ReasoningPlan, plan_reasoning
 from hipfire.service.reasoning_cap import span_cap
 from hipfire.service.request import ChatJob
 from hipfire.service.residency import LoadedModel, Residency
-from hipfire.service.sampling import fit_max_tokens, resolve_sampling
+from hipfire.service.sampling import fit_max_tokens, refuse_hopeless_length, resolve_sampling
 from hipfire.service.stats import Tally
 from hipfire.text.dialects.syntax import Tool
 from hipfire.text.markup import Markup
@@ -103,6 +103,11 @@ class Chat:
         job, settings, text = self._job, model.settings, model.text
         if job.tools and not text.family.has_calls:
             raise Unsupported(f"tools: how {self.model} calls them is not known to this build", param="tools")
+        refuse_hopeless_length(
+            sum(len(message.content.strip()) for message in job.messages),
+            longest_token=text.tokenizer.longest_token,
+            context_length=model.engine.context_length,
+        )
         prompt = encode_conversation(
             text,
             job.messages,

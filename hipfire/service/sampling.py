@@ -41,6 +41,20 @@ def resolve_sampling(
     )
 
 
+def refuse_hopeless_length(n_chars: int, *, longest_token: int, context_length: int) -> None:
+    """Refuse text that cannot fit, however it falls into tokens, before anybody spends minutes on counting them.
+
+    Raises ContextLengthExceeded.
+    """
+    at_least = -(-n_chars // longest_token)
+    if at_least >= context_length:
+        raise ContextLengthExceeded(
+            f"the messages have {n_chars} characters, at least {at_least} tokens,"
+            f" and the context holds {context_length}",
+            param="messages",
+        )
+
+
 def fit_max_tokens(wished: int | None, default: int, *, n_prompt: int, context_length: int) -> int:
     """How long the answer may become. A default shrinks to what is left; a wish must fit as it is.
 

@@ -23,7 +23,8 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 class Tokenizer:
     """Encodes text and tells what bytes a token stands for.
 
-    `n_vocab`: how many tokens there are. `bos_id`: the token that begins a text, if the vocabulary has one.
+    `n_vocab`: how many tokens there are. `longest_token`: no token stands for more characters than this.
+    `bos_id`: the token that begins a text, if the vocabulary has one.
     `adds_bos`: whether a prompt must begin with it. `eos_ids`: every token that ends an answer.
     `control_texts`: the text of each token that text from a client never becomes -> its id.
     """
@@ -38,6 +39,7 @@ class Tokenizer:
         adds_bos: bool,
     ) -> None:
         self.n_vocab = len(vocabulary.texts)
+        self.longest_token = max(map(len, vocabulary.texts), default=1)
         self.bos_id = vocabulary.bos_id
         self.eos_ids = vocabulary.ends
         self.adds_bos = adds_bos and vocabulary.bos_id is not None

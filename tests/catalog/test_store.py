@@ -77,6 +77,15 @@ def test_a_path_is_refused_where_paths_are_not_allowed(models_dir: Path, registr
     assert store.resolve("mine", allow_paths=False).tag == "mine"
 
 
+def test_what_a_path_names_may_be_an_installed_model(models_dir: Path, registry: Registry, install: Install) -> None:
+    path = install("mine.gguf")
+    store = Store(models_dir, registry)
+    assert [store.is_elsewhere(name) for name in (str(TINY), "mine", "mine.gguf", "nothing")] == [
+        True, False, False, False,
+    ]  # fmt: skip
+    assert path.is_file()
+
+
 @pytest.mark.parametrize(
     "name", ["../secret", "../secret.gguf", "/secret.gguf", "a/b", "a\0/b", "x" * 5000 + "/y", ".gguf", ""]
 )

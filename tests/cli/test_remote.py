@@ -148,6 +148,13 @@ def test_a_serve_is_told_by_its_health(serve: FakeServe, body: bytes, is_serve: 
     assert found == (serve.url if is_serve else None)
 
 
+def test_only_a_serve_with_the_model_counts_where_one_is_named(serve: FakeServe, tmp_path: Path) -> None:
+    serve.body = b'{"status": "ok", "model": "/models/mine.gguf", "loading_model": null}'
+    environment, settings = read_environment({"HIPFIRE_HOME": str(tmp_path)}), settings_with(serve.port, Origin.FILE)
+    assert find_serve(environment, settings, loaded="/models/mine.gguf") == serve.url
+    assert find_serve(environment, settings, loaded="/models/other.gguf") is None
+
+
 def test_the_pidfile_leads_to_a_serve_on_another_port(serve: FakeServe, tmp_path: Path) -> None:
     serve.body = HEALTHY
     environment = read_environment({"HIPFIRE_HOME": str(tmp_path)})

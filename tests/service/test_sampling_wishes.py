@@ -4,7 +4,7 @@ import pytest
 from hipfire.config.schema import Generation
 from hipfire.errors import ContextLengthExceeded, InvalidRequest
 from hipfire.service.request import SamplingWishes
-from hipfire.service.sampling import fit_max_tokens, resolve_sampling
+from hipfire.service.sampling import fit_max_tokens, refuse_hopeless_length, resolve_sampling
 from hipfire.wire.messages import Sampling
 
 DEFAULTS = Generation(
@@ -76,3 +76,9 @@ def test_an_argmax_that_is_asked_for_is_bent_by_no_default():
     recommended = attrs.evolve(defaults, temperature=0.0)
     kept = resolve_sampling(SamplingWishes(), recommended, n_vocab=100, draw_seed=lambda: 42)
     assert (kept.repeat_penalty, kept.frequency_penalty) == (1.1, 0.3)
+
+
+def test_text_that_cannot_fit_is_refused_unread():
+    refuse_hopeless_length(9 * 10, longest_token=10, context_length=10)
+    with pytest.raises(ContextLengthExceeded, match="91 characters, at least 10 tokens, and the context holds 10"):
+        refuse_hopeless_length(91, longest_token=10, context_length=10)
