@@ -37,7 +37,17 @@ class Reporter:
 
 
 def sole_cause(error: BaseException) -> BaseException:
-    """The error inside the groups that nurseries wrap around it, if it is the only one."""
+    """The error inside the groups that nurseries wrap around it, if it is the only one.
+
+    What ends the program on purpose (KeyboardInterrupt, SystemExit) outranks the errors that it made others fail with:
+    a task that was interrupted takes down the engine that another was waiting for.
+    """
+    if isinstance(error, BaseExceptionGroup) and (ending := error.subgroup((KeyboardInterrupt, SystemExit))):
+        return _leaf(ending)
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _leaf(error: BaseException) -> BaseException:
+    return _leaf(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
