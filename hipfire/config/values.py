@@ -4,6 +4,7 @@ Strict: a TOML string is no number, a number no string. Knows no place that a va
 adds it.
 """
 
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -32,11 +33,18 @@ def check(setting: Setting, value: object) -> Any:
         value = float(value)
     if type(value) is not kind:
         raise BadValue(f"must be {_expected(setting)}, not {value!r}")
-    if setting.choices and value not in setting.choices:
+    if not _is_one_of(setting, value):
         raise BadValue(f"must be {_expected(setting)}, not {value!r}")
     if setting.within is not None and isinstance(value, int | float) and not setting.within.holds(value):
         raise BadValue(f"must be {_expected(setting)}, not {value!r}")
     return value
+
+
+def _is_one_of(setting: Setting, value: object) -> bool:
+    """Whether a value is among those that are named, if there are such."""
+    if value in setting.choices or not setting.choices:
+        return True
+    return isinstance(value, str) and any(re.fullmatch(form, value, re.ASCII) for form in setting.forms.values())
 
 
 def parse(setting: Setting, text: str) -> Any:
@@ -64,6 +72,30 @@ def _read_bool(text: str) -> bool:
     ]
 
 
+def text_of(setting: Setting, value: object) -> str:
+    """How a value is written on the command line: what `parse` reads. A text that is not set is empty."""
+    kind, _ = _kind(setting)
+    if value is None:
+        return "" if kind is str else AUTO
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def shown(setting: Setting, value: object) -> str:
+    """The same for whoever looks at it; of a secret only how much there is."""
+    if setting.secret and value:
+        return f"({len(value)} hidden)" if isinstance(value, tuple) else "(hidden)"
+    return text_of(setting, value)
+
+
+def allowed(setting: Setting) -> str:
+    """What may be set, in words: `a whole number from 1 to 65535`."""
+    return _expected(setting)
+
+
 _READERS: dict[type, Callable[[str], object]] = {int: int, float: float, bool: _read_bool}
 
 
@@ -80,9 +112,11 @@ _NAMES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true
 
 def _expected(setting: Setting) -> str:
     kind, optional = _kind(setting)
+    if setting.forms:
+        return "one of " + ", ".join([*setting.choices, *setting.forms])
     if setting.choices:
         return "one of " + ", ".join(setting.choices)
-    text = _NAMES[kind]
+    text = _NAMES.get(kind, "a list of strings")
     if setting.within is not None:
         text += _bounds(setting.within)
     return f"{text}, or {AUTO}" if optional and kind is not str else text
