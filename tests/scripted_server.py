@@ -38,7 +38,12 @@ def a_chat(**fields: object) -> dict[str, object]:
 
 @asynccontextmanager
 async def scripted_server(
-    store: Store, script: Script, *, settings: Settings | None = None, tls: ssl.SSLContext | None = None
+    store: Store,
+    script: Script,
+    *,
+    settings: Settings | None = None,
+    tls: ssl.SSLContext | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[ScriptedServer]:
     """A server on a port of its own, until the block ends. With `tls` its client verifies nothing."""
     settings = settings or some_settings()
@@ -53,7 +58,7 @@ async def scripted_server(
         httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, verify=False) as client,
     ):
         await nursery.start(partial(run_server, service, [sock], settings, shutdown, tls=tls))
-        with trio.fail_after(PATIENCE_S):
+        with trio.fail_after(patience_s):
             yield ScriptedServer(port=port, url=url, service=service, engine=engine, shutdown=shutdown, client=client)
             await client.aclose()
         nursery.cancel_scope.cancel()
