@@ -57,8 +57,8 @@ def _default(setting: Setting) -> str:
 
 
 def _allowed(setting: Setting) -> str:
-    if setting.choices:
-        return ", ".join([*(f"`{choice}`" for choice in setting.choices), *setting.forms])
+    if setting.choices or setting.forms:
+        return ", ".join([*(f"`{choice}`" for choice in setting.choices), *(form.what for form in setting.forms)])
     return str(setting.within) if setting.within is not None else ""
 
 

@@ -5,6 +5,7 @@ and no command line: `layers` reads those.
 """
 
 import enum
+import re
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -82,6 +83,29 @@ class Range:
         return f"above {self.low:g} and up to {self.high:.15g}" if self.above else f"{self.low:g} to {self.high:.15g}"
 
 
+@attrs.frozen
+class Form:
+    """What a text, or each text of a list, may look like; `what` says it to a person, of a list in the plural."""
+
+    what: str
+    pattern: re.Pattern[str]
+
+
+# Of RFC 6454, as browsers send it: no path, and a port only where it is not the scheme's own.
+_ORIGINS = Form(
+    "origins such as https://app.example, or *", re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+", re.ASCII)
+)
+# Ways to name one of several GPUs.
+_DEVICES = (
+    Form("hip:N", re.compile(r"hip:\d{1,3}", re.ASCII)),
+    Form("gfxNNNN", re.compile(r"gfx[0-9a-f]{3,4}")),
+    Form("a PCI address", re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")),
+    Form("a UUID", re.compile(r"GPU-[0-9a-fA-F]{16}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")),
+)
+# What a header can carry as it is.
+_KEYS = Form("keys of visible ASCII characters", re.compile(r"[!-~]+"))
+
+
 @attrs.frozen(kw_only=True)
 class Declaration:
     """What `setting` keeps in a field's metadata; `Setting` adds what the field itself tells."""
@@ -89,7 +113,7 @@ class Declaration:
     doc: str
     within: Range | None = None
     choices: tuple[str, ...] = ()
-    forms: Mapping[str, str] = MappingProxyType({})
+    forms: tuple[Form, ...] = ()
     env: str | None = None
     secret: bool = False
 
@@ -100,18 +124,18 @@ def setting(
     *,
     within: Range | None = None,
     choices: tuple[str, ...] = (),
-    forms: Mapping[str, str] = MappingProxyType({}),
+    forms: tuple[Form, ...] = (),
     env: str | None = None,
     secret: bool = False,
 ) -> Any:
     """Declare a setting as the field of a group.
 
     A default of None is written `auto` (numbers) or left out (text). `env` is the environment variable; without it
-    the name is `HIPFIRE_` and the field's name in capitals. `forms` are what a text may be besides `choices`: what a
-    person calls it, and its regular expression. The value of a `secret` is never shown.
+    the name is `HIPFIRE_` and the field's name in capitals. A text may have one of `forms` where it is none of
+    `choices`. A secret is shown nowhere, neither in errors nor in logs.
     """
     declaration = Declaration(doc=doc, within=within, choices=choices, forms=forms, env=env, secret=secret)
-    return attrs.field(default=default, metadata={Declaration: declaration})
+    return attrs.field(default=default, repr=not secret, metadata={Declaration: declaration})
 
 
 TOP_LEVEL = "top level"
@@ -154,6 +178,15 @@ class Serve:
     allow_request_pull: bool = setting(False, "Whether a request may download a model that the registry has.")
     allow_request_paths: bool = setting(False, "Whether a request may name a model file by its path.")
     allowed_hosts: tuple[str, ...] = setting((), "Host names that requests may use besides the loopback ones.")
+    api_keys: tuple[str, ...] = setting(
+        (), "Keys of which a request must show one, but for /health; none: no key is asked for.",
+        forms=(_KEYS,), secret=True,
+    )  # fmt: skip
+    cors_origins: tuple[str, ...] = setting(
+        (), "Origins whose web pages may use the server from a browser; * is every origin.", forms=(_ORIGINS,)
+    )
+    certfile: str | None = setting(None, "Certificate chain (PEM) with which to speak TLS.")
+    keyfile: str | None = setting(None, "Private key (PEM) of the certificate.")
 
 
 @attrs.frozen(kw_only=True)
@@ -215,17 +248,6 @@ class Prompt:
     chat_template: str | None = setting(None, "Jinja file used in place of the model's own template.")
 
 
-DEVICE_FORMS = MappingProxyType(
-    {
-        "hip:N": r"hip:\d{1,3}",
-        "gfxNNNN": r"gfx[0-9a-f]{3,4}",
-        "a PCI address": r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]",
-        "a UUID": r"(GPU-[0-9a-fA-F]{16}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})",
-    }
-)
-"""Ways to name one of several GPUs."""
-
-
 @attrs.frozen(kw_only=True)
 class Hardware:
     """Where the model runs."""
@@ -234,7 +256,7 @@ class Hardware:
         "auto",
         "Device that runs the model; this build has those of the CPU.",
         choices=("auto", "cpu", "reference"),
-        forms=DEVICE_FORMS,
+        forms=_DEVICES,
     )
     threads: int | None = setting(None, "CPU threads; auto: the physical cores.", within=Range(low=1, high=1024))
 
@@ -304,7 +326,7 @@ class Setting:
     doc: str
     within: Range | None
     choices: tuple[str, ...]
-    forms: Mapping[str, str]
+    forms: tuple[Form, ...]
     env: str
     secret: bool
     per_model: bool

@@ -4,7 +4,6 @@ Strict: a TOML string is no number, a number no string. Knows no place that a va
 adds it.
 """
 
-import re
 import types
 import typing
 from collections.abc import Callable
@@ -26,9 +25,7 @@ def check(setting: Setting, value: object) -> Any:
     if optional and kind is not str and value == AUTO:
         return None
     if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
-            raise BadValue(f"must be a list of strings, not {value!r}")
-        return tuple(value)
+        return _check_texts(setting, value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind:
@@ -40,11 +37,24 @@ def check(setting: Setting, value: object) -> Any:
     return value
 
 
-def _is_one_of(setting: Setting, value: object) -> bool:
-    """Whether a value is among those that are named, if there are such."""
-    if value in setting.choices or not setting.choices:
+def _is_one_of(setting: Setting, text: object) -> bool:
+    """Whether a text is among those that are named, or has one of the forms, where there are such."""
+    if text in setting.choices or not (setting.choices or setting.forms):
         return True
-    return isinstance(value, str) and any(re.fullmatch(form, value, re.ASCII) for form in setting.forms.values())
+    return isinstance(text, str) and any(form.pattern.fullmatch(text) for form in setting.forms)
+
+
+def _check_texts(setting: Setting, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+        raise BadValue("must be a list of strings" + _unless_secret(setting, value))
+    for part in value:
+        if not _is_one_of(setting, part):
+            raise BadValue(f"must be {_expected(setting)}" + _unless_secret(setting, part))
+    return tuple(value)
+
+
+def _unless_secret(setting: Setting, value: object) -> str:
+    return "" if setting.secret else f", not {value!r}"
 
 
 def parse(setting: Setting, text: str) -> Any:
@@ -112,10 +122,11 @@ _NAMES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true
 
 def _expected(setting: Setting) -> str:
     kind, optional = _kind(setting)
-    if setting.forms:
-        return "one of " + ", ".join([*setting.choices, *setting.forms])
+    forms = [form.what for form in setting.forms]
     if setting.choices:
-        return "one of " + ", ".join(setting.choices)
+        return "one of " + ", ".join([*setting.choices, *forms])
+    if forms:
+        return " or ".join(forms)
     text = _NAMES.get(kind, "a list of strings")
     if setting.within is not None:
         text += _bounds(setting.within)
