@@ -13,6 +13,8 @@ from scripted_server import ScriptedServer, scripted_server
 from scripted_service import models_in, some_settings, tiny_tokenizer, tokens_of
 from sockets import PATIENCE_S
 
+from hipfire.config.schema import Origin, Source, Sourced
+
 NOTHING_SET: Mapping[str, object] = MappingProxyType({})
 
 # Its parts in the order of a prompt: tools, turns with reasoning and calls, the beginning of the answer.
