@@ -11,8 +11,9 @@ from types import MappingProxyType
 from scripted_engine import Script
 from scripted_server import ScriptedServer, scripted_server
 from scripted_service import models_in, some_settings, tiny_tokenizer, tokens_of
+from sockets import PATIENCE_S
 
-from hipfire.config.layers import with_card
+from hipfire.config.schema import Origin, Source, Sourced
 
 NOTHING_SET: Mapping[str, object] = MappingProxyType({})
 
@@ -50,16 +51,24 @@ def prompt_text(server: ScriptedServer, index: int = -1) -> str:
 
 @asynccontextmanager
 async def family_server(
-    folder: Path, family: str, output: str, *, set_values: Mapping[str, object] = NOTHING_SET, **script: object
+    folder: Path,
+    family: str,
+    output: str,
+    *,
+    set_values: Mapping[str, object] = NOTHING_SET,
+    patience_s: float = PATIENCE_S,
+    **script: object,
 ) -> AsyncIterator[ScriptedServer]:
     """A server whose model is of a family and says one thing, whatever it is asked. `set_values`: settings by key."""
     template = folder / f"{family}.jinja"
     template.write_text(TEMPLATES[family], encoding="utf-8")
-    settings = with_card(some_settings(prompt={"chat_template": str(template)}), set_values, tag="any")
+    settings = some_settings(prompt={"chat_template": str(template)}).replaced(
+        {key: Sourced(value, Source(Origin.GLOBAL, "config.toml:1")) for key, value in set_values.items()}
+    )
     models = folder / "models"
     models.mkdir(exist_ok=True)
     if not list(models.iterdir()):
         models_in(models, "tiny")
     fields = {"tokens": tokens_of(output), "context_length": 4096, **script}
-    async with scripted_server(models_in(models), Script(**fields), settings=settings) as server:  # type: ignore[arg-type]
+    async with scripted_server(models_in(models), Script(**fields), settings=settings, patience_s=patience_s) as server:  # type: ignore[arg-type]
         yield server
