@@ -12,11 +12,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from hipfire.devices.arena import ALIGNMENT, Plan, plan_buffers
-from hipfire.devices.base import CancelFlag, Limits, Progress, Step, raw_bytes
+from hipfire.devices.arena import Plan, plan_buffers
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step
 from hipfire.devices.hip_launches import LaunchLists
 from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, partial_nbytes
-from hipfire.dtypes import dequantize
+from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
+from hipfire.devices.host_processors import n_usable_cores
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
@@ -26,7 +27,7 @@ from hipfire.kernels.hsaco import code_objects
 from hipfire.kernels.library import Library
 from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.program import ops
-from hipfire.program.operands import Buffer, Constant, KvState, Weight
+from hipfire.program.operands import Buffer, KvState
 from hipfire.program.program import Program
 
 KV_TILE = 32
@@ -60,7 +61,7 @@ class HipDevice:
         if not gpus:
             raise DeviceError("no AMD GPU was found", hint=why_no_device())
         gpu = choose_device(gpus, wanted)
-        return cls(library, gpu, load_variant(machine_variants()[0]), n_threads or 1)
+        return cls(library, gpu, load_variant(machine_variants()[0]), n_threads or n_usable_cores())
 
     @property
     def description(self) -> str:
@@ -96,7 +97,7 @@ class _Sizes:
     """Bytes of everything that a loaded Program has on the device. Raises DeviceError for what kernels cannot do."""
 
     plan: Plan
-    weights: Mapping[str, int]
+    weights: Placement
     states: Mapping[str, int]
     max_chunks: int
     partials_a_row: int
@@ -120,7 +121,7 @@ class _Sizes:
         shape = StepShape(n_tokens=limits.max_tokens, n_outputs=limits.max_outputs, n_chunks=max_chunks)
         return cls(
             plan=plan_buffers(program, shape.n_rows, keep=keep),
-            weights={weight.name: _weight_nbytes(packing, weight) for weight in program.weights},
+            weights=place_weights(program, packing),
             states={state.name: _state_nbytes(state, limits.n_slots, max_seq, kv_cache) for state in program.states},
             max_chunks=max_chunks,
             partials_a_row=partials,
@@ -131,7 +132,7 @@ class _Sizes:
 
     @property
     def nbytes(self) -> int:
-        held = sum(self.weights.values()) + sum(self.states.values())
+        held = self.weights.nbytes + sum(self.states.values())
         return self.plan.nbytes + held + self.partials_a_row * self.max_partial_rows
 
 
@@ -231,10 +232,15 @@ class HipExecutable:
         for name, nbytes in sizes.states.items():
             states[name] = runtime.allocate(nbytes, "the KV cache")
             runtime.enqueue_zeros(states[name], nbytes)
+        weights = runtime.allocate(sizes.weights.nbytes, "the model")
+        upload_weights(
+            self._program, tensors, sizes.weights, weights, runtime, device.packing, device.n_threads, on_progress
+        )
         self._addresses = Addresses(
             arena=runtime.allocate(sizes.plan.nbytes, "the activations"),
             plan=sizes.plan,
-            weights=_Uploader(device, runtime, sizes.weights).upload(self._program, tensors, on_progress),
+            weights={name: weights + offset for name, offset in sizes.weights.offsets.items()},
+            nbytes={weight.name: packed_nbytes(device.packing, weight) for weight in self._program.weights},
             states=states,
             token_ids=device_inputs + inputs.token_ids,
             positions=device_inputs + inputs.positions,
@@ -279,57 +285,6 @@ def _floats_at(address: int, shape: tuple[int, int]) -> NDArray[np.float32]:
 def _bytes_at(address: int, nbytes: int) -> memoryview:
     """Host memory that somebody else owns."""
     return memoryview((ctypes.c_char * nbytes).from_address(address))
-
-
-class _Uploader:
-    """Packs weights with the CPU's library and sends them to the device."""
-
-    def __init__(self, device: HipDevice, runtime: Runtime, sizes: Mapping[str, int]) -> None:
-        self._packing = device.packing
-        self._n_threads = device.n_threads
-        self._runtime = runtime
-        self._sizes = sizes
-
-    def upload(
-        self, program: Program, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress
-    ) -> dict[str, int]:
-        """The device addresses of all weights and constants."""
-        addresses = {}
-        for op in program.ops:
-            for operand in op.operands():
-                if isinstance(operand, Constant) and operand.name not in addresses:
-                    addresses[operand.name] = self._send(np.ascontiguousarray(operand.value, np.float32))
-        total, done = sum(self._sizes.values()), 0
-        pool = self._packing.pool_open(self._n_threads, 0)
-        if pool is None:
-            raise DeviceError(f"{self._n_threads} threads could not be started", hint="ask for fewer with --threads")
-        with ExitStack() as cleanup:
-            cleanup.callback(self._packing.pool_close, pool)
-            for weight in program.weights:
-                addresses[weight.name] = self._send(self._packed(pool, weight, raw_bytes(weight, tensors)))
-                done += self._sizes[weight.name]
-                on_progress(done / total)
-        return addresses
-
-    def _packed(self, pool: int, weight: Weight, raw: NDArray[np.uint8]) -> NDArray[np.generic]:
-        if len(weight.shape) == 1:
-            return dequantize(raw, weight.dtype, weight.shape)
-        packed = np.empty(self._sizes[weight.name] + ALIGNMENT, np.uint8)
-        packed = packed[-packed.ctypes.data % ALIGNMENT :][: self._sizes[weight.name]]
-        number = self._packing.formats[weight.dtype.name]
-        self._packing.pack(pool, number, raw.ctypes.data, packed.ctypes.data, *weight.shape)
-        return packed
-
-    def _send(self, values: NDArray[np.generic]) -> int:
-        address = self._runtime.allocate(values.nbytes, "the model's weights")
-        self._runtime.upload(address, values.ctypes.data, values.nbytes)
-        return address
-
-
-def _weight_nbytes(packing: Library, weight: Weight) -> int:
-    if len(weight.shape) == 1:
-        return 4 * weight.n_elements
-    return int(packing.packed_nbytes(packing.formats[weight.dtype.name], *weight.shape))
 
 
 def _state_nbytes(state: KvState, n_slots: int, max_seq: int, kv_cache: str) -> int:

@@ -3,7 +3,7 @@
 Knows addresses and shapes; allocates nothing and calls nothing. `devices.hip` owns the memory.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -47,6 +47,8 @@ class Addresses:
     plan: Plan
     weights: Mapping[str, int]
     """Packed matrices, float32 vectors, constants."""
+    nbytes: Mapping[str, int]
+    """Of each packed matrix and float32 vector."""
     states: Mapping[str, int]
     token_ids: int
     positions: int
@@ -61,6 +63,12 @@ class Addresses:
     def buffer(self, buffer: Buffer | None) -> int | None:
         """A buffer's floats; null for none."""
         return None if buffer is None else self.arena + self.plan.floats[buffer.name].offset
+
+    def follows(self, weight: Weight | None, other: Weight | None) -> bool:
+        """Whether the other begins where the weight ends, and no row group is shared."""
+        if weight is None or other is None or weight.shape[0] % GROUP:
+            return False
+        return self.weights[weight.name] + self.nbytes[weight.name] == self.weights[other.name]
 
     def weight(self, weight: Weight | None) -> int | None:
         return None if weight is None else self.weights[weight.name]
@@ -107,10 +115,10 @@ def _linear(op: ops.Linear, at: Addresses, shape: StepShape) -> list[LaunchSpec]
     n_rows = shape.n_rows(op.out)
     rows_at_once = max(rows for rows in ROWS_AT_ONCE if rows <= n_rows)
     launches, column = [], 0
-    for weight, bias in zip(op.weights, op.biases, strict=True):
-        n_out, n_in = weight.shape
+    for weights, bias in _runs(op, at):
+        n_out, n_in = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
         arguments = {
-            "packed": at.weight(weight),
+            "packed": at.weight(weights[0]),
             "x": at.buffer(op.x),
             "bias": at.weight(bias),
             "residual": at.buffer(op.residual),
@@ -122,9 +130,28 @@ def _linear(op: ops.Linear, at: Addresses, shape: StepShape) -> list[LaunchSpec]
             "n_rows": n_rows,
         }
         grid = (_blocks(n_out, GROUP), _blocks(n_rows, rows_at_once), 1)
-        launches.append(LaunchSpec(f"linear_{weight.dtype.name}_x{rows_at_once}", grid, arguments))
+        launches.append(LaunchSpec(f"linear_{weights[0].dtype.name}_x{rows_at_once}", grid, arguments))
         column += n_out
     return launches
+
+
+def _runs(op: ops.Linear, at: Addresses) -> Iterator[tuple[tuple[Weight, ...], Weight | None]]:
+    """Matrices that one launch can take for one, and the bias of the first: of one format, in whole row groups, one
+    after the other in memory, as their biases are.
+    """
+    run: list[Weight] = []
+    first_bias, last_bias = None, None
+    for weight, bias in zip(op.weights, op.biases, strict=True):
+        joins = bool(run) and run[-1].dtype is weight.dtype and at.follows(run[-1], weight)
+        joins = joins and (bias is last_bias is None or at.follows(last_bias, bias))
+        if run and not joins:
+            yield tuple(run), first_bias
+            run = []
+        if not run:
+            first_bias = bias
+        run.append(weight)
+        last_bias = bias
+    yield tuple(run), first_bias
 
 
 def _rope_angles(op: ops.RopeAngles, at: Addresses, shape: StepShape) -> list[LaunchSpec]:

@@ -159,7 +159,8 @@ INLINE void linear_quantised(const uint8_t *packed, const float *x, int n_in, co
     finish<ROWS>(to, partial);
 }
 
-template <typename T> struct alignas(8 * sizeof(T)) column_of_eight {
+/* Weights begin at multiples of 16 bytes. */
+template <typename T> struct alignas(16) column_of_eight {
     T output[GROUP];
 };
 
