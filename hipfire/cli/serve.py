@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import click
 
+from hipfire.catalog.hub_name import PREFIX
 from hipfire.catalog.registry import default_model, load_registry
 from hipfire.catalog.store import Store
 from hipfire.cli.address import url_of
@@ -183,7 +184,7 @@ def _where(words: Sequence[str], store: Store, ctx: click.Context) -> Where:
         try:
             store.resolve(word)
         except ModelNotFound:
-            return store.registry.find(word) is not None
+            return store.registry.find(word) is not None or word.startswith(PREFIX)
         return True
 
     try:
