@@ -40,7 +40,7 @@ _CHUNK_NBYTES = 1 << 20
 # As the library: a connection that breaks is taken up again, unless nothing came this often in a row.
 _MAX_BREAKS = 5
 _PAUSE_S = 1.0
-_READ_TIMEOUT_S = 20.0
+_TIMEOUT_S = 20.0
 _KEPT = "what came so far is kept, try again"
 
 
@@ -81,7 +81,7 @@ class Hub:
         """A repository's files, with their sizes and hashes. Raises DownloadError."""
         api = HfApi(endpoint=self._endpoint, token=self._token)
         with self._explained(repo):
-            info = api.model_info(repo, revision=revision, files_metadata=True)
+            info = api.model_info(repo, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
         gguf = info.gguf or {}
         files = [
             HubFile(path=file.rfilename, nbytes=file.size, sha256=file.lfs.sha256 if file.lfs is not None else None)
@@ -135,7 +135,7 @@ class Hub:
         if token := self._token or get_token():
             # Where the content is on another host, the session does not show it there.
             headers["Authorization"] = f"Bearer {token}"
-        with get_session().stream("GET", file.url, headers=headers, timeout=_READ_TIMEOUT_S) as reply:
+        with get_session().stream("GET", file.url, headers=headers, timeout=_TIMEOUT_S) as reply:
             hf_raise_for_status(reply)
             if reply.status_code != httpx2.codes.PARTIAL_CONTENT:
                 # All of it, from the start.

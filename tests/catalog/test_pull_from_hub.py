@@ -8,10 +8,13 @@ import pytest
 from catalog.pull_on_full_disk import on_a_small_disk
 from model_hub import COMMIT, ModelHub, model_hub
 
+from hipfire.catalog.from_hub import find_card
+from hipfire.catalog.hub_name import parse_hub_name
 from hipfire.catalog.partials import list_partials
 from hipfire.catalog.progress import OnProgress, Phase
 from hipfire.catalog.pull import pull
 from hipfire.catalog.registry import Card, HubFile, HubSource
+from hipfire.catalog.sources import find_pulled, forget_source
 from hipfire.errors import DownloadError, UnsupportedFile
 
 REPO = "owner/model-GGUF"
@@ -300,6 +303,51 @@ def test_a_model_that_could_not_run_is_refused_before_anything_is_asked_for(
     with pytest.raises(DownloadError, match=r"model:1b cannot be pulled: nobody has published it"):
         pull_into(tmp_path, attrs.evolve(card, hub=None, note="nobody has published it"), hub)
     assert hub.requests == []
+
+
+def find(text: str, hub: ModelHub) -> Card:
+    name = parse_hub_name(text)
+    assert name is not None
+    return find_card(name, hub.variables())
+
+
+def test_a_name_is_looked_up_and_pulled_as_it_was_then(tmp_path: Path, hub: ModelHub) -> None:
+    hub.add(REPO, "model-Q4_K_M.gguf", FILE)
+    hub.gguf = {"architecture": "llama", "context_length": 4096}
+    card = find(f"hf:{REPO}", hub)
+    assert (card.tag, card.file, card.nbytes, card.quant, card.context_length, card.runs) == (
+        f"hf:{REPO}", "model-Q4_K_M.gguf", len(FILE), "Q4_K_M", 4096, True,
+    )  # fmt: skip
+    path = pull_into(tmp_path, card, hub)
+    assert path.read_bytes() == FILE
+    assert find_pulled(f"hf:{REPO}", tmp_path) == path
+    # Another name of the same file.
+    pull_into(tmp_path, find(f"hf:{REPO}:Q4_K_M", hub), hub)
+    assert find_pulled(f"hf:{REPO}", tmp_path) == find_pulled(f"hf:{REPO}:Q4_K_M", tmp_path) == path
+    assert find_pulled(f"hf:{REPO}:Q8_0", tmp_path) is None
+    forget_source(path)
+    assert find_pulled(f"hf:{REPO}", tmp_path) is None
+
+
+def test_a_name_that_means_nothing_there_is_said(hub: ModelHub) -> None:
+    hub.add(REPO, "model-Q4_K_M.gguf", FILE)
+    with pytest.raises(DownloadError, match=r"owner/model-GGUF has no such model: Q4_K_M"):
+        find(f"hf:{REPO}:Q8_0", hub)
+    with pytest.raises(DownloadError, match="has no owner/nothing"):
+        find("hf:owner/nothing", hub)
+    with pytest.raises(DownloadError, match="is no name of a repository"):
+        find("hf:owner/a--b..c", hub)
+    hub.gguf = {"architecture": "mamba"}
+    with pytest.raises(UnsupportedFile, match="'mamba'"):
+        find(f"hf:{REPO}", hub)
+
+
+def test_a_note_that_is_broken_is_no_note(tmp_path: Path) -> None:
+    (tmp_path / ".sources").mkdir()
+    (tmp_path / "a.gguf").write_bytes(b"")
+    for text in ("", "[]", '{"names": 1}', '{"names": [1]}'):
+        (tmp_path / ".sources" / "a.gguf.json").write_text(text)
+        assert find_pulled("hf:o/a", tmp_path) is None
 
 
 @pytest.mark.slow
