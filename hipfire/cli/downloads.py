@@ -32,7 +32,7 @@ def resolve_or_pull(name: str, store: Store, environment: Environment) -> Instal
     try:
         return store.resolve(name)
     except ModelNotFound:
-        if store.registry.find(name) is None and not name.startswith(PREFIX):
+        if store.card_of(name) is None and not name.startswith(PREFIX):
             raise
         pull_with_progress(find_card(name, store, environment), store, environment)
         return store.resolve(name)
@@ -46,7 +46,7 @@ def find_card(name: str, store: Store, environment: Environment) -> Card:
         from hipfire.catalog import from_hub  # noqa: PLC0415
 
         return from_hub.find_card(hub_name, environment.variables)
-    card = store.registry.find(name)
+    card = store.card_of(name)
     if card is None:
         near = store.registry.nearest(name)
         hint = f"did you mean {near}?" if near else "hipfire list -r shows what there is"

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from hipfire.catalog.partials import Partial, list_partials
-from hipfire.catalog.registry import Card, load_registry
-from hipfire.catalog.store import Listing, Store
+from hipfire.catalog.registry import Card
+from hipfire.catalog.store import Listing, open_store
 from hipfire.cli.help import ExampledCommand
 from hipfire.config.environment import Environment
 
@@ -34,7 +34,7 @@ def command(environment: Environment, remote: bool, as_json: bool) -> None:
 
     A download that is not done is told of too; giving the command again goes on with it.
     """
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     listings = store.list_installed()
     partials = list_partials(environment.models_dir)
     if remote:
@@ -63,6 +63,7 @@ def _listing_json(listing: Listing) -> dict[str, object]:
     details = listing.details
     return {
         "tag": listing.model.tag,
+        "aliases": list(listing.model.aliases),
         "path": str(listing.model.path),
         "arch": details and details.architecture,
         "quant": details and details.quant,

@@ -2,8 +2,7 @@
 
 import click
 
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.cli.downloads import find_card, pull_with_progress
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.tags import known_tag
@@ -31,7 +30,7 @@ def command(environment: Environment, name: str) -> None:
     is whole; a download that broke off goes on when the command is given again. Does nothing if the model is here, and
     refuses one that this build could not run.
     """
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     try:
         model = store.resolve(name, allow_paths=False)
         click.echo(f"{model.tag} is here already: {model.path}", err=True)

@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from hipfire.catalog.partials import list_partials
-from hipfire.catalog.registry import load_registry
 from hipfire.catalog.remove import files_of, nbytes_of, remove
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import Store, open_store
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.tags import installed_tag
 from hipfire.config.environment import Environment
@@ -29,7 +28,7 @@ def command(ctx: click.Context, tag: str, yes: bool) -> None:
     A server that has it loaded goes on with it until it is unloaded.
     """
     environment: Environment = ctx.obj
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     name, paths = _doomed(tag, store)
     size = f"{sum(nbytes_of(path) for path in paths) / 1e6:,.0f} MB"
     if not yes:
@@ -42,7 +41,7 @@ def command(ctx: click.Context, tag: str, yes: bool) -> None:
 
 def _doomed(tag: str, store: Store) -> tuple[str, list[Path]]:
     """What is to be deleted: an installed model's files, or what a download has left. Raises ModelNotFound."""
-    card = store.registry.find(tag)
+    card = store.card_of(tag)
     names = {tag, card.tag if card is not None else tag}
     for partial in list_partials(store.models_dir):
         if names & {partial.name, partial.file} and not (store.models_dir / partial.file).exists():
