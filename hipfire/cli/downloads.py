@@ -29,7 +29,7 @@ def resolve_or_pull(name: str, store: Store, environment: Environment) -> Instal
     try:
         return store.resolve(name)
     except ModelNotFound:
-        card = store.registry.find(name)
+        card = store.card_of(name)
         if card is None:
             raise
         pull_with_progress(card, store, environment)

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hipfire.catalog.registry import Card, load_registry
-from hipfire.catalog.store import Listing, Store
+from hipfire.catalog.registry import Card
+from hipfire.catalog.store import Listing, open_store
 from hipfire.cli.help import ExampledCommand
 from hipfire.config.environment import Environment
 
@@ -30,7 +30,7 @@ _PIPE_WIDTH = 500
 @click.pass_obj
 def command(environment: Environment, remote: bool, as_json: bool) -> None:
     """List the models on this machine, or with -r those of the registry."""
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     listings = store.list_installed()
     if remote:
         here = {listing.model.tag for listing in listings}
@@ -55,6 +55,7 @@ def _listing_json(listing: Listing) -> dict[str, object]:
     details = listing.details
     return {
         "tag": listing.model.tag,
+        "aliases": list(listing.model.aliases),
         "path": str(listing.model.path),
         "arch": details and details.architecture,
         "quant": details and details.quant,

@@ -2,8 +2,7 @@
 
 import click
 
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.cli.downloads import pull_with_progress
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.tags import known_tag
@@ -28,13 +27,12 @@ def command(environment: Environment, tag: str) -> None:
     credentials hold. The file is checked against its known hash and appears only once it is whole; a download that
     broke off goes on where it can. Does nothing if the model is here already.
     """
-    registry = load_registry()
-    card = registry.find(tag)
+    store = open_store(environment)
+    card = store.card_of(tag)
     if card is None:
-        near = registry.nearest(tag)
+        near = store.registry.nearest(tag)
         hint = f"did you mean {near}?" if near else "hipfire list -r shows what there is"
         raise ModelNotFound(f"the registry has no model {tag!r}", hint=hint)
-    store = Store(environment.models_dir, registry)
     try:
         click.echo(f"{card.tag} is here already: {store.resolve(card.tag).path}", err=True)
     except ModelNotFound:

@@ -4,9 +4,8 @@ import sys
 
 import click
 
-from hipfire.catalog.registry import load_registry
 from hipfire.catalog.remove import files_of, nbytes_of, remove
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.tags import installed_tag
 from hipfire.config.environment import Environment
@@ -26,7 +25,7 @@ def command(ctx: click.Context, tag: str, yes: bool) -> None:
     A server that has it loaded goes on with it until it is unloaded.
     """
     environment: Environment = ctx.obj
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     model = store.resolve(tag)
     paths = files_of(model, store.models_dir)
     size = f"{sum(nbytes_of(path) for path in paths) / 1e6:,.0f} MB"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import InstalledModel, Store
+from hipfire.catalog.store import InstalledModel, Store, open_store
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.key import key_of
@@ -94,7 +93,7 @@ def _ask(
     *,
     stream: bool,
 ) -> Outcome:
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     local = environment.local or any(settings.sourced(key).source.origin == Origin.FLAG for key in _LOAD_KEYS)
     # A serve loads no file that a request names by path, unless it was started with it: then this is done here.
     loaded = store.resolve(model).tag if store.is_elsewhere(model) else None

@@ -1,8 +1,10 @@
 import re
+from pathlib import Path
 
+from hipfire.catalog.model_layers import given_layers
 from hipfire.catalog.registry import load_registry
-from hipfire.config.layers import with_card
-from hipfire.config.schema import Settings
+from hipfire.catalog.store import InstalledModel
+from hipfire.config.schema import SETTINGS, Settings
 
 
 def test_every_card_is_whole() -> None:
@@ -18,8 +20,9 @@ def test_every_card_is_whole() -> None:
 
 def test_every_card_recommends_settings_that_exist_and_fit() -> None:
     for card in load_registry().cards.values():
-        settings = with_card(Settings(), card.settings, tag=card.tag)
-        assert set(settings.sources) == set(card.settings)
+        (layer,) = given_layers(InstalledModel(tag=card.tag, path=Path(card.file), card=card))
+        assert set(Settings().with_layer(layer).sources) == set(card.settings)
+        assert all(SETTINGS[key].per_model for key in layer)
 
 
 def test_a_card_is_found_by_tag_and_alias() -> None:

@@ -8,7 +8,7 @@ HERE = Path(__file__).parent
 _REFERENCE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
-def tests_in(path: Path) -> set[str]:
+def named_in(path: Path) -> set[str]:
     return {
         node.name
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -26,7 +26,7 @@ def test_the_rules_name_their_tests() -> None:
             named.setdefault(path, set()).add(test)
     for path, tests in named.items():
         assert path.is_file(), path
-        assert tests <= tests_in(path), f"{path.name} has no {tests - tests_in(path)}"
+        assert tests <= named_in(path), f"{path.name} has no {tests - named_in(path)}"
     for path in HERE.glob("test_*.py"):
-        missing = tests_in(path) - named.get(path, set())
+        missing = named_in(path) - named.get(path, set())
         assert not missing or path.name == Path(__file__).name, f"RULES.md does not name {missing}"
