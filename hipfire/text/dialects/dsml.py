@@ -10,8 +10,11 @@ A value is text where it says so, else JSON. V3.2 says `function_calls`.
 """
 
 import re
+from collections.abc import Mapping
 
-from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tools, Unterminated
+from hipfire.grammar.rules import Rules
+from hipfire.text.dialects.forced import is_text, json_value, parameter_rules, raw_value
+from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tool, Tools, Unterminated
 from hipfire.text.dialects.values import declared_call, read_json
 from hipfire.text.markup import ToolCall
 
@@ -22,6 +25,9 @@ _INVOKE = re.compile(rf'\s*<{_MARK}invoke name="([^"]+)">')
 _PARAMETER = re.compile(rf'\s*<{_MARK}parameter name="([^"]+)"(?: string="(true|false)")?>')
 # A value ends where its tag closes and the next tag follows.
 _VALUE_END = re.compile(rf"</{_MARK}parameter>(?=\s*(?:<{_MARK}parameter name=|</{_MARK}invoke>))")
+_PARAMETER_CLOSER = f"</{_MARK}parameter>"
+_NEWLINE = "\n"
+_FORCED_NAME = re.compile(r'[^"\n]+')
 _INVOKE_END = re.compile(rf"\s*</{_MARK}invoke>")
 
 
@@ -47,6 +53,24 @@ class Dsml:
         if not stripped.startswith(closer):
             raise NotACall("something else than a call")
         return Block(calls, len(text) - len(stripped) + len(closer))
+
+    def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
+        calls = rules.choice(_forced(rules, tool) for tool in tools.values())
+        items = rules.repeated(calls, between=rules.text(_NEWLINE), most=most)
+        return f"{rules.text(_BLOCKS[0] + _NEWLINE)} {items} {rules.text(f'{_NEWLINE}</{_MARK}tool_calls>')}"
+
+
+def _forced(rules: Rules, tool: Tool) -> str:
+    def written(name: str, schema: Mapping[str, object]) -> str:
+        head = rules.text(f'<{_MARK}parameter name="{name}" string="{"true" if is_text(schema) else "false"}">')
+        if is_text(schema):
+            value = raw_value(rules, schema, tool, closer=_PARAMETER_CLOSER)
+        else:
+            value = f"{json_value(rules, schema, tool)} {rules.text(_PARAMETER_CLOSER)}"
+        return f"{head} {value} {rules.text(_NEWLINE)}"
+
+    head, tail = rules.text(f'<{_MARK}invoke name="{tool.name}">\n'), rules.text(f"</{_MARK}invoke>")
+    return f"{head} {rules.listed(parameter_rules(tool, written, name=_FORCED_NAME), between='')} {tail}"
 
 
 def _arguments(text: str, place: int) -> tuple[dict[str, object], int]:

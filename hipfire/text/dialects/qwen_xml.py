@@ -13,7 +13,10 @@ see `_call_end` and `_value_end` for what is then taken for its end.
 """
 
 import re
+from collections.abc import Mapping
 
+from hipfire.grammar.rules import Rules
+from hipfire.text.dialects.forced import is_text, json_value, parameter_rules, raw_value
 from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tool, Tools, Unterminated
 from hipfire.text.dialects.values import typed
 from hipfire.text.markup import ToolCall
@@ -22,6 +25,8 @@ _HEAD = re.compile(r"<tool_call>\s*<function=([^<>\n]+)>[ \t]*\n?")
 _TAIL = re.compile(r"</function>\s*</tool_call>")
 _PARAMETER = re.compile(r"\s*<parameter=([^<>\n]+)>")
 _VALUE_END = re.compile(r"</parameter>")
+_FORCED_NAME = re.compile(r"[^<>\n]+")
+_NEWLINE = "\n"
 
 
 class QwenXml:
@@ -37,6 +42,23 @@ class QwenXml:
             raise NotACall("no call of a declared function")
         body_end, end = _call_end(text, start, tools)
         return Block([ToolCall(tool.name, _arguments(text[head.end() : body_end], tool))], end)
+
+    def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
+        calls = rules.choice(_forced(rules, tool) for tool in tools.values())
+        return rules.repeated(calls, between=rules.text(_NEWLINE), most=most)
+
+
+def _forced(rules: Rules, tool: Tool) -> str:
+    def written(name: str, schema: Mapping[str, object]) -> str:
+        head = rules.text(f"<parameter={name}>\n")
+        if is_text(schema):
+            value = raw_value(rules, schema, tool, closer="</parameter>")
+        else:
+            value = f"{json_value(rules, schema, tool)} {rules.text(_NEWLINE + '</parameter>')}"
+        return f"{head} {value} {rules.text(_NEWLINE)}"
+
+    head, tail = rules.text(f"<tool_call>\n<function={tool.name}>\n"), rules.text("</function>\n</tool_call>")
+    return f"{head} {rules.listed(parameter_rules(tool, written, name=_FORCED_NAME), between='')} {tail}"
 
 
 def _call_end(text: str, start: int, tools: Tools) -> tuple[int, int]:
