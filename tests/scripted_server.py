@@ -8,12 +8,13 @@ import attrs
 import httpx
 import trio
 from scripted_engine import Script, ScriptedEngine
-from scripted_service import scripted_service, some_settings
+from scripted_service import compile_here, scripted_service, some_settings
 from sockets import PATIENCE_S, listening_socket
 
 from hipfire.catalog.store import Store
 from hipfire.config.schema import Settings
 from hipfire.server.app import run_server
+from hipfire.service.schema_check import Compile
 from hipfire.service.service import Service
 
 
@@ -40,7 +41,7 @@ def a_chat(**fields: object) -> dict[str, object]:
 
 @asynccontextmanager
 async def scripted_server(
-    store: Store, script: Script, *, settings: Settings | None = None
+    store: Store, script: Script, *, settings: Settings | None = None, compile_schemas: Compile = compile_here
 ) -> AsyncIterator[ScriptedServer]:
     """A server on a port of its own, until the block ends."""
     settings = settings or some_settings()
@@ -48,7 +49,7 @@ async def scripted_server(
     port = sock.getsockname()[1]
     shutdown = trio.Event()
     async with (
-        scripted_service(store, script, settings=settings) as (service, engine),
+        scripted_service(store, script, settings=settings, compile_schemas=compile_schemas) as (service, engine),
         trio.open_nursery() as nursery,
         # Without TLS there is nothing to verify; not reading the certificates is most of a test's time.
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S, verify=False) as client,
