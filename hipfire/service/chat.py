@@ -15,12 +15,13 @@ from hipfire.errors import EngineUnavailable, HipfireError, Unsupported
 from hipfire.service.admission import Admission
 from hipfire.service.answer import Answer
 from hipfire.service.constraint import grammar_of, vocabulary_of
-from hipfire.service.conversation import encode_conversation
+from hipfire.service.conversation import encode_conversation, with_single_gaps
 from hipfire.service.generation import Generation
 from hipfire.service.link import EngineLink
 from hipfire.service.pipeline import AnswerPipeline
 from hipfire.service.reasoning import ReasoningPlan, plan_reasoning
 from hipfire.service.reasoning_cap import span_cap
+from hipfire.service.reasoning_defaults import with_defaults
 from hipfire.service.request import ChatJob
 from hipfire.service.residency import LoadedModel, Residency
 from hipfire.service.sampling import fit_max_tokens, refuse_hopeless_length, resolve_sampling
@@ -86,7 +87,8 @@ class Chat:
         model = await self._residency.acquire(self._wanted)
         self._held.callback(self._residency.release)
         queue_ms = 1000 * (trio.current_time() - arrived_at)
-        plan = plan_reasoning(self._job.reasoning, model.text.family, model=self.model)
+        wishes = with_defaults(self._job.reasoning, model.settings)
+        plan = plan_reasoning(wishes, model.text.family, model=self.model)
         plan = attrs.evolve(plan, warnings=(*plan.warnings, *self._verdict.warnings))
         prepared = await trio.to_thread.run_sync(partial(self._prepared, model, plan), abandon_on_cancel=True)
         if self._residency.resident is not model:
@@ -114,9 +116,12 @@ class Chat:
             longest_token=text.tokenizer.longest_token,
             context_length=model.engine.context_length,
         )
+        messages = job.messages
+        if settings.prompt.normalize:
+            messages = tuple(with_single_gaps(message) for message in messages)
         prompt = encode_conversation(
             text,
-            job.messages,
+            messages,
             system=settings.prompt.system,
             arguments={**job.template_arguments, **plan.arguments},
             tools=job.tools,

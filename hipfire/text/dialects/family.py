@@ -112,14 +112,9 @@ class Family:
 
     def _ignored_rules(self, rules: Rules) -> tuple[str, str]:
         """What may stand in front of an answer, and behind it."""
-        around = [
-            (tag.startswith("</"), f"({rules.text(tag)})?")
-            for tag in (self.tags.ignored if self.tags is not None else ())
-        ]
-        return (
-            " ".join(rule for closes, rule in around if not closes),
-            " ".join(rule for closes, rule in around if closes),
-        )
+        ignored = self.tags.ignored if self.tags is not None else ()
+        around = [f"({rules.text(tag)})?" for tag in ignored]
+        return " ".join(around[::2]), " ".join(around[1::2])
 
     def _messages_rule(self, channels: Channels, rules: Rules, answer: str | None, tools: Tools) -> str:
         options = [] if answer is None else [channels.answer_rule(rules, answer)]

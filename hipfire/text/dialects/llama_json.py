@@ -17,6 +17,7 @@ _TAG = "<|python_tag|>"
 _KEYS = ('"name"', '"type"', '"function"', '"parameters"', '"arguments"')
 _BUILTIN = re.compile(r"([\w-]+)\.call(?=\()")
 _BETWEEN = re.compile(r"[\s;]*")
+_HEAD = '{{"name": {name}, "parameters": '
 
 
 class LlamaJson:
@@ -34,7 +35,7 @@ class LlamaJson:
         return Block([_built_in(text[start:], tools)], len(text))
 
     def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
-        calls = rules.choice(json_call(rules, tool, key="parameters") for tool in tools.values())
+        calls = rules.choice(json_call(rules, tool, head=_HEAD) for tool in tools.values())
         return rules.repeated(calls, between=rules.text("; "), most=most)
 
 
