@@ -16,6 +16,7 @@ from hipfire.catalog.store import Store
 from hipfire.config.schema import Settings
 from hipfire.formats.open import open_checkpoint
 from hipfire.grammar.check import examine
+from hipfire.service.downloads import Pull
 from hipfire.service.model_text import read_model_text
 from hipfire.service.residency import ReadText
 from hipfire.service.schema_check import Compile
@@ -66,6 +67,7 @@ async def scripted_service(
     draw_seed: int = 4711,
     read_text: ReadText = read_model_text,
     compile_schemas: Compile = compile_here,
+    pull: Pull | None = None,
 ) -> AsyncIterator[tuple[Service, ScriptedEngine]]:
     """A running service, until the block ends."""
     async with trio.open_nursery() as nursery:
@@ -77,6 +79,7 @@ async def scripted_service(
             draw_seed=lambda: draw_seed,
             read_text=read_text,
             compile_schemas=compile_schemas,
+            pull=pull,
         )
         await nursery.start(service.run)
         yield service, engine
