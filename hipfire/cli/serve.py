@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from hipfire.catalog.hub_name import PREFIX
 from hipfire.catalog.registry import default_model
 from hipfire.catalog.store import Store, open_store
 from hipfire.cli.downloads import resolve_or_pull
@@ -41,7 +42,7 @@ def _note_where(ctx: click.Context, param: click.Parameter, words: Sequence[str]
         try:
             store.resolve(word)
         except ModelNotFound:
-            return store.card_of(word) is not None
+            return store.card_of(word) is not None or word.startswith(PREFIX)
         return True
 
     try:
