@@ -4,6 +4,7 @@ Names come from HTTP clients too, so a name is looked up among the folder's entr
 joined to a path. Knows nothing of downloads: that is `pull`.
 """
 
+import difflib
 import os
 import re
 import stat
@@ -226,7 +227,9 @@ class Store:
         return InstalledModel(tag=str(path), path=path)
 
     def _unknown(self, name: str, installed: Mapping[str, InstalledModel]) -> ModelNotFound:
-        near = self.registry.nearest(name)
+        names = [own for model in self._own_models.values() for own in (model.name, *model.aliases)]
+        near = next(iter(difflib.get_close_matches(name, [*names, *installed], n=1)), None)
+        near = near or self.registry.nearest(name)
         if near is not None:
             hint = f"did you mean {near}?"
         elif installed:

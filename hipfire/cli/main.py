@@ -72,7 +72,8 @@ class Commands(ExampledGroup):
 def hipfire() -> None:
     """Run language models on this machine, and serve them with OpenAI's API.
 
-    Settings come from flags, from HIPFIRE_* variables and from ~/.hipfire/config.toml, in this order.
+    Settings come from flags, from HIPFIRE_* variables and from ~/.hipfire/config.toml, in this order; hipfire config
+    shows them all.
     """
 
 

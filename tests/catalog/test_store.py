@@ -238,3 +238,11 @@ def test_two_tables_of_one_model_are_an_error(models_dir: Path, registry: Regist
 def test_a_table_of_no_model_is_a_stranger(models_dir: Path, registry: Registry) -> None:
     tables = "[model.smollm2]\ntop_k = 1\n[model.smolm]\ntop_k = 1\n[model.gone]\npath = 'gone'"
     assert [own.name for own in own_store(models_dir, registry, tables).own_strangers()] == ["smolm"]
+
+
+def test_a_misspelt_name_of_one_s_own_gets_the_nearest(models_dir: Path, registry: Registry, install: Install) -> None:
+    install("minerva.gguf")
+    store = own_store(models_dir, registry, f'[model.writer]\npath = "{TINY}"\naliases = ["novelist"]\n')
+    for name, meant in [("wirter", "writer"), ("novellist", "novelist"), ("minrva", "minerva")]:
+        with pytest.raises(ModelNotFound, match=rf"did you mean {meant}\?"):
+            store.resolve(name)
