@@ -117,7 +117,7 @@ _KEYS = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(lines=_LINES, key=_KEYS)
 def test_whatever_is_in_the_file_one_key_changes_and_goes(
     lines: list[str], key: KeyPath, tmp_path_factory: pytest.TempPathFactory
