@@ -4,7 +4,6 @@ The library finds the translator by a path that is compiled in, so it works in a
 """
 
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -65,7 +64,7 @@ def build_library(folder: Path) -> Path:
         objects = list(pool.map(lambda source: _compile(source, Path(room), defines), sources))
         partial = Path(room) / LIBRARY
         _zig("cc", "-shared", "-s", *map(str, objects), "-lm", "-o", str(partial))
-        os.replace(partial, library)
+        partial.replace(library)
     return library
 
 

@@ -62,7 +62,8 @@ class Kernel:
 @attrs.frozen(kw_only=True)
 class CodeObject:
     """`image` is the file's segments as they lie in memory; `code` is a part of it. `relocations` are (where in the
-    image, value) pairs: the 8 bytes there are to hold the image's address plus the value."""
+    image, value) pairs: the 8 bytes there are to hold the image's address plus the value.
+    """
 
     arch: str
     kernels: tuple[Kernel, ...]

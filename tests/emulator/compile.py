@@ -22,11 +22,10 @@ class CompileError(Exception):
     """The compiler or the linker refused; the message is theirs."""
 
 
-def compile_hip(source: Path, arch: str, defines: tuple[str, ...] = ()) -> bytes:
+def compile_hip(source: Path, arch: str, options: tuple[str, ...] = ()) -> bytes:
     """The code object of a HIP source for an architecture. Raises CompileError."""
     with tempfile.TemporaryDirectory() as folder:
         unlinked, linked = Path(folder) / "unlinked.o", Path(folder) / "code.hsaco"
-        options = [f"-D{define}" for define in defines]
         _zig("clang", "-cc1", *FLAGS, "-target-cpu", arch, *options, "-o", str(unlinked), str(source))
         _zig("ld.lld", "-shared", "-o", str(linked), str(unlinked))
         return linked.read_bytes()

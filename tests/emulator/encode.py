@@ -1,11 +1,12 @@
 """Vector and scalar instructions to rows of the machine: operands, constants, modifiers, DPP and SDWA."""
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from tinygrad.renderer.amd.dsl import Inst
 
-from emulator.encode_memory import encode_memory
+from emulator.encode_memory import MEMORY_FORMATS, encode_memory
 from emulator.entry import (
     AGPR,
     DPP8,
@@ -45,10 +46,7 @@ NARROW_RESULT = 1 << 28
 
 def encode(inst: Inst, pc: int, family: str) -> list[Entry]:
     """The rows for one instruction: one, or for a dual-issue pair two or three."""
-    if hasattr(inst, "opx"):
-        entries = _dual(inst, family)
-    else:
-        entries = [_single(inst, inst.op.name, family)]
+    entries = _dual(inst, family) if hasattr(inst, "opx") else [_single(inst, inst.op.name, family)]
     for entry in entries:
         entry.pc = pc
         entry.text = repr(inst)
@@ -56,18 +54,11 @@ def encode(inst: Inst, pc: int, family: str) -> list[Entry]:
 
 
 def _single(inst: Inst, opcode: str, family: str) -> Entry:
-    kind = type(inst).__name__
-    if kind.startswith(("SOPP", "SOPK")):
-        return _program_control(inst, opcode, family)
-    if kind.startswith(("GLOBAL", "VGLOBAL", "FLAT", "VFLAT", "SCRATCH", "VSCRATCH", "DS", "SMEM", "MUBUF", "VBUFFER")):
-        return encode_memory(inst, opcode, family)
-    if kind.startswith(("SOP1", "SOP2", "SOPC")):
-        return _scalar(inst, opcode, family)
     if "MFMA" in opcode or "WMMA" in opcode:
         return _matrix(inst, opcode, family)
-    if kind.startswith("VOP"):
-        return _vector(inst, opcode, family)
-    return unsupported(opcode)
+    kind = type(inst).__name__
+    encoder = next((found for prefixes, found in ENCODERS if kind.startswith(prefixes)), None)
+    return encoder(inst, opcode, family) if encoder else unsupported(opcode)
 
 
 def _program_control(inst: Inst, opcode: str, family: str) -> Entry:
@@ -115,29 +106,32 @@ def _register(number: int, family: str) -> int:
     return number
 
 
-def constant_bits(number: int, literal: int | None, fmt: str, bits: int) -> int:
+def constant_bits(number: int, literal: int, fmt: str, bits: int) -> int:
     """The bits of an inline constant, or of the literal, as an operand of `bits` bits in format `fmt`."""
     pair = fmt.startswith("FMT_NUM_PK2") and bits == 64
     if number == LITERAL:
-        value = literal or 0
-        if pair:
-            return value << 32 | value
+        value = literal
         if bits == 64 and "F64" in fmt:
-            return value << 32
-        return value - (value >> 31 << 32) if bits == 64 and "I64" in fmt else value
-    if number not in FLOATS:
+            value = literal << 32
+        elif bits == 64 and "I64" in fmt:
+            value = literal - (literal >> 31 << 32)
+    elif number in FLOATS:
+        value = _float_bits(FLOATS[number], fmt, 32 if pair else bits)
+    else:
         value = number - 128 if number <= 192 else 192 - number
-        return (value & 0xFFFFFFFF) << 32 | (value & 0xFFFFFFFF) if pair else value
-    single = struct.unpack("<I", struct.pack("<f", FLOATS[number]))[0]
-    if pair:
-        return single << 32 | single
-    if bits == 64:
-        return struct.unpack("<Q", struct.pack("<d", FLOATS[number]))[0]
+    return (value & 0xFFFFFFFF) << 32 | (value & 0xFFFFFFFF) if pair else value
+
+
+def _float_bits(value: float, fmt: str, bits: int) -> int:
     if "BF16" in fmt:
-        return single >> 16
-    if bits == 16 or "F16" in fmt:
-        return struct.unpack("<H", struct.pack("<e", FLOATS[number]))[0]
-    return single
+        return int.from_bytes(struct.pack("<f", value)[2:], "little")
+    code = "<d" if bits == 64 else "<e" if bits == 16 or "F16" in fmt else "<f"
+    return int.from_bytes(struct.pack(code, value), "little")
+
+
+def literal_of(inst: Inst) -> int:
+    """The 32-bit constant that follows an instruction; 0 where there is none."""
+    return int(getattr(inst, "literal", 0))
 
 
 def set_source(entry: Entry, n: int, inst: Inst, field: str, family: str) -> None:
@@ -145,8 +139,11 @@ def set_source(entry: Entry, n: int, inst: Inst, field: str, family: str) -> Non
     number = getattr(inst, field).offset
     if 128 <= number <= 208 or number in FLOATS or number == LITERAL:
         alternatives = next((names for names in SOURCE_FIELDS if field in names), (field,))
-        fmt, bits = next(((inst.operands[name][0].name, inst.op_bits[name]) for name in alternatives if name in inst.operands), ("", 32))
-        entry.set_constant(n, constant_bits(number, inst._literal, fmt, bits))
+        fmt, bits = next(
+            ((inst.operands[name][0].name, inst.op_bits[name]) for name in alternatives if name in inst.operands),
+            ("", 32),
+        )
+        entry.set_constant(n, constant_bits(number, literal_of(inst), fmt, bits))
     else:
         entry.sources[n] = _register(number, family)
 
@@ -163,10 +160,10 @@ def _scalar(inst: Inst, opcode: str, family: str) -> Entry:
     if "FMAC" in opcode:
         entry.sources[2] = entry.destination
     if "FMAAK" in opcode:
-        entry.set_constant(2, inst._literal or 0)
+        entry.set_constant(2, literal_of(inst))
     if "FMAMK" in opcode:
         entry.sources[2] = entry.sources[1]
-        entry.set_constant(1, inst._literal or 0)
+        entry.set_constant(1, literal_of(inst))
     return entry
 
 
@@ -204,6 +201,9 @@ def _vector(inst: Inst, opcode: str, family: str) -> Entry:
             set_source(entry, n, inst, field, family)
     if hasattr(inst, "vdst"):
         entry.destination = _register(inst.vdst.offset, family)
+    if name in {"V_READLANE_B32", "V_READFIRSTLANE_B32"} and entry.destination >= VGPR:
+        # A scalar register, though the tables have the field as a vector one.
+        entry.destination -= VGPR
     _implied_operands(entry, inst, opcode, family)
     _modifiers(entry, inst, kind)
     if family != "cdna" and kind.startswith(("VOP1", "VOP2", "VOPC")):
@@ -229,10 +229,10 @@ def _implied_operands(entry: Entry, inst: Inst, opcode: str, family: str) -> Non
         if "_CO_CI_" in name or name.startswith("V_CNDMASK"):
             entry.sources[2] = VCC
         if "FMAAK" in opcode:
-            entry.set_constant(2, inst._literal or 0)
+            entry.set_constant(2, literal_of(inst))
         if "FMAMK" in opcode:
             entry.sources[2] = entry.sources[1]
-            entry.set_constant(1, inst._literal or 0)
+            entry.set_constant(1, literal_of(inst))
     if "FMAC" in opcode or "DOT2ACC" in opcode or opcode.startswith(("V_DOT2C", "V_DOT4C", "V_DOT8C")):
         entry.sources[2] = entry.destination
     if opcode.startswith("V_PK_FMAC"):
@@ -244,7 +244,14 @@ def _implied_operands(entry: Entry, inst: Inst, opcode: str, family: str) -> Non
 
 
 def _modifiers(entry: Entry, inst: Inst, kind: str) -> None:
-    for field, attribute in (("neg", "neg"), ("abs", "abs"), ("neg_hi", "neg_hi"), ("clmp", "clamp"), ("omod", "omod"), ("opsel", "opsel")):
+    for field, attribute in (
+        ("neg", "neg"),
+        ("abs", "abs"),
+        ("neg_hi", "neg_hi"),
+        ("clmp", "clamp"),
+        ("omod", "omod"),
+        ("opsel", "opsel"),
+    ):
         if hasattr(inst, field):
             setattr(entry, attribute, getattr(inst, field))
     if hasattr(inst, "opsel_hi"):
@@ -277,7 +284,11 @@ def _dpp(entry: Entry, inst: Inst, kind: str) -> None:
     entry.sources[0] = inst.vsrc0.offset
     if inst.op_bits.get("src0", inst.op_bits.get("vsrc0", 32)) == 64:
         entry.name = f"not in the emulator: {entry.name} with a 64-bit DPP operand"
-    if entry.sources[0] >= VGPR + 128 and inst.op_bits.get("src0", inst.op_bits.get("vsrc0", 32)) == 16 and not kind.startswith("VOP3"):
+    if (
+        entry.sources[0] >= VGPR + 128
+        and inst.op_bits.get("src0", inst.op_bits.get("vsrc0", 32)) == 16
+        and not kind.startswith("VOP3")
+    ):
         entry.sources[0] -= 128
         entry.opsel |= 1
     if kind.endswith("_DPP8"):
@@ -323,7 +334,7 @@ def _half_of_dual(inst: Any, opcode: str, source: Any, other: Any, destination: 
     entry = Entry(name=operation(opcode), destination=destination.offset)
     number = source.offset
     if 128 <= number <= 208 or number in FLOATS or number == LITERAL:
-        entry.set_constant(0, constant_bits(number, inst._literal, "FMT_NUM_F32", 32))
+        entry.set_constant(0, constant_bits(number, literal_of(inst), "FMT_NUM_F32", 32))
     else:
         entry.sources[0] = _register(number, family)
     if "V_DUAL_MOV" not in opcode:
@@ -331,10 +342,19 @@ def _half_of_dual(inst: Any, opcode: str, source: Any, other: Any, destination: 
     if "FMAC" in opcode or "DOT2ACC" in opcode:
         entry.sources[2] = entry.destination
     if "FMAAK" in opcode:
-        entry.set_constant(2, inst._literal or 0)
+        entry.set_constant(2, literal_of(inst))
     if "FMAMK" in opcode:
         entry.sources[2] = entry.sources[1]
-        entry.set_constant(1, inst._literal or 0)
+        entry.set_constant(1, literal_of(inst))
     if "CNDMASK" in opcode:
         entry.sources[2] = VCC
     return entry
+
+
+ENCODERS: tuple[tuple[tuple[str, ...], Callable[[Inst, str, str], Entry]], ...] = (
+    (("SOPP", "SOPK"), _program_control),
+    (("SOP1", "SOP2", "SOPC"), _scalar),
+    (("VOP",), _vector),
+    (MEMORY_FORMATS, encode_memory),
+)
+"""By the beginning of a format's name."""

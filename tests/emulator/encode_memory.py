@@ -52,13 +52,33 @@ OLD_WORDS = {
 }
 """GCN's words for RDNA's."""
 
-ATOMICS = (
-    "SWAP CMPSWAP ADD SUB MIN_I MIN_U MAX_I MAX_U AND OR XOR INC DEC ADD_F MIN_F MAX_F PK_ADD_F16 PK_ADD_BF16"
-).split()
+ATOMICS = [
+    "SWAP",
+    "CMPSWAP",
+    "ADD",
+    "SUB",
+    "MIN_I",
+    "MIN_U",
+    "MAX_I",
+    "MAX_U",
+    "AND",
+    "OR",
+    "XOR",
+    "INC",
+    "DEC",
+    "ADD_F",
+    "MIN_F",
+    "MAX_F",
+    "PK_ADD_F16",
+    "PK_ADD_BF16",
+]
 """In the order of the enumeration in memory.c."""
 
 WIDTH = re.compile(r"_([UIB])(8|16|32|64|96|128|256|512)(?=_|$)")
-ATOMIC = re.compile(r"^(PK_ADD|SWAP|CMPSWAP|ADD|SUB|[SU]?MIN|[SU]?MAX|AND|OR|XOR|INC|DEC)(?:_NUM)?(?:_([UIBF]|BF)(16|32|64))?(_X2)?$")
+ATOMIC = re.compile(
+    r"^(PK_ADD|SWAP|CMPSWAP|ADD|SUB|[SU]?MIN|[SU]?MAX|AND|OR|XOR|INC|DEC)(?:_NUM)?(?:_([UIBF]|BF)(16|32|64))?(_X2)?$"
+)
+MEMORY_FORMATS = ("GLOBAL", "VGLOBAL", "FLAT", "VFLAT", "SCRATCH", "VSCRATCH", "DS", "SMEM", "MUBUF", "VBUFFER")
 LDS_EXCHANGES = {"DS_SWIZZLE_B32", "DS_BPERMUTE_B32", "DS_PERMUTE_B32", "DS_NOP"}
 SPACES = ("GLOBAL", "FLAT", "SCRATCH", "BUFFER", "DS")
 

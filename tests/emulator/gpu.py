@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.translate import translate
+
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 
@@ -50,12 +52,20 @@ class Gpu:
         self.check(self.library.hipSetDevice(self.archs.index(arch)))
         key = arch, code_object
         if key not in self.modules:
+            self._translate(code_object)
             module = ctypes.c_void_p()
             self.check(self.library.hipModuleLoadData(ctypes.byref(module), code_object))
             self.modules[key] = module
         function = ctypes.c_void_p()
         self.check(self.library.hipModuleGetFunction(ctypes.byref(function), self.modules[key], name.encode()))
         return GpuKernel(self, function)
+
+    def _translate(self, code_object: bytes) -> None:
+        """What the library would start a Python of its own for."""
+        path = ctypes.create_string_buffer(1024)
+        self.check(self.library.emulatorTranslatedPath(code_object, path, len(path)))
+        if not Path(path.value.decode()).exists():
+            Path(path.value.decode()).write_bytes(translate(code_object))
 
 
 class GpuKernel:
@@ -73,7 +83,8 @@ class GpuKernel:
         lds_bytes: int = 0,
     ) -> int:
         """Launch, wait, and return how many instructions the waves ran. Arrays are copied to the device, and back
-        into themselves when the kernel is done; each has an allocation of exactly its size."""
+        into themselves when the kernel is done; each has an allocation of exactly its size.
+        """
         library, check = self.gpu.library, self.gpu.check
         values: list[ctypes.c_void_p | ctypes.c_int | ctypes.c_float] = []
         buffers: list[tuple[NDArray[np.generic], ctypes.c_void_p]] = []

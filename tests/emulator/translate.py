@@ -1,7 +1,6 @@
 """`python -m emulator.translate CODE_OBJECT OUT`: a code object as the file that `machine/module.c` loads."""
 
 import argparse
-import os
 import struct
 import sys
 import tempfile
@@ -81,7 +80,9 @@ def _entries(code_object: CodeObject) -> tuple[list[Entry], list[int]]:
         index[found.pc // 4] = len(entries)
         if found.inst is None:
             word = code_object.code[found.pc : found.pc + 4][::-1].hex()
-            entries.append(Entry(name="unknown", text=f"0x{word} (not an instruction of {code_object.arch})", pc=found.pc))
+            entries.append(
+                Entry(name="unknown", text=f"0x{word} (not an instruction of {code_object.arch})", pc=found.pc)
+            )
             continue
         rows = encode(found.inst, found.pc, family)
         if rows[0].name.startswith(("S_BRANCH", "S_CBRANCH", "S_CALL")):
@@ -136,12 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         translated = translate(options.code_object.read_bytes())
     except (OSError, CodeObjectError, UnknownArch) as error:
-        print(f"emulator: {options.code_object}: {error}", file=sys.stderr)
+        sys.stderr.write(f"emulator: {options.code_object}: {error}\n")
         return 1
     # Several processes may translate the same file: each writes its own, and the name appears complete.
     with tempfile.NamedTemporaryFile(dir=options.out.parent, delete=False) as partial:
         partial.write(translated)
-    os.replace(partial.name, options.out)
+    Path(partial.name).replace(options.out)
     return 0
 
 

@@ -1,12 +1,8 @@
 /* Vector compares: a bit per lane into a scalar register, or into EXEC. */
 #include "valu.h"
 
-/* What was never written may not decide anything. */
 static void decide(Wave *w, const Insn *i, const u32 *flags, bool to_exec) {
-    if (w->taint & w->exec) {
-        fault(w, i, "uninitialised", "lane %d compares a vector register that nothing wrote",
-              __builtin_ctzll(w->taint & w->exec));
-    }
+    must_be_written(w, i, "decides");
     u64 bits = pack_mask(w, flags) & w->exec;
     if (!to_exec || w->launch->module->family == CDNA) set_mask_result(w, i, i->sdst, bits);
     if (to_exec) set_exec(w, bits);

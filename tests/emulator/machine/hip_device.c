@@ -320,18 +320,29 @@ static bool translate(const char *from, const char *to) {
     return status == 0;
 }
 
-static Error translated_path(const u8 *image, size_t size, char *path, size_t room) {
+static const char *cache_folder(char *room, size_t size) {
     const char *folder = getenv("HIP_EMULATOR_CACHE");
-    char other[512], source[1100];
-    snprintf(other, sizeof other, "%s/hip-emulator-%u", P_tmpdir, (unsigned)getuid());
-    if (!folder) folder = other;
+    snprintf(room, size, "%s/hip-emulator-%u", P_tmpdir, (unsigned)getuid());
+    return folder ? folder : room;
+}
+/* Where the translation of a code object is kept, whether or not it is there. */
+API Error emulatorTranslatedPath(const u8 *image, char *path, size_t room) {
+    char other[512];
+    const char *folder = cache_folder(other, sizeof other);
+    size_t size = elf_size(image);
+    if (!size) return INVALID_IMAGE;
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) return FILE_NOT_FOUND;
     snprintf(path, room, "%s/%016llx%016llx-%s.emu", folder, (unsigned long long)hash(image, size, 0),
              (unsigned long long)hash(image, size, size), TRANSLATOR);
+    return SUCCESS;
+}
+static Error have_translated(const u8 *image, const char *path) {
+    char other[512], source[1100];
     if (access(path, R_OK) == 0) return SUCCESS;
-    snprintf(source, sizeof source, "%s/code-XXXXXX", folder);
+    snprintf(source, sizeof source, "%s/code-XXXXXX", cache_folder(other, sizeof other));
     int file = mkstemp(source);
     if (file < 0) return FILE_NOT_FOUND;
+    size_t size = elf_size(image);
     bool written = write(file, image, size) == (ssize_t)size;
     close(file);
     bool good = written && translate(source, path);
@@ -343,9 +354,8 @@ API Error hipModuleLoadData(Module **module, const void *image) {
     char path[1024], reason[1200];
     Error error = start();
     if (error || (error = device_state())) return done(error);
-    size_t size = elf_size(image);
-    if (!size) return done(INVALID_IMAGE);
-    error = translated_path(image, size, path, sizeof path);
+    error = emulatorTranslatedPath(image, path, sizeof path);
+    if (!error) error = have_translated(image, path);
     if (error) return done(error);
     *module = module_open(path, reason, sizeof reason);
     if (!*module) {

@@ -105,7 +105,7 @@ static u32 lane_value(Wave *w, const Insn *i, int lane) {
     u32 reg = i->src[0];
     if (reg < VGPR) return (u32)scalar(w, i, 0, 1);
     fetch_check(w, i, ROW(reg));
-    if (w->undefined[ROW(reg)] >> lane & 1) fault(w, i, "uninitialised", "lane %d of v%u is read, but nothing wrote it", lane, reg - VGPR);
+    w->taint = w->undefined[ROW(reg)] >> lane & 1 ? ~0ull : 0;
     return row_of(w, i, reg)[lane];
 }
 OP(V_READFIRSTLANE_B32) { set_scalar(w, i, i->dst, lane_value(w, i, w->exec ? __builtin_ctzll(w->exec) : 0), 1); }

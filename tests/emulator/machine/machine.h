@@ -165,6 +165,7 @@ u8 *global_memory(const Wave *w, const Insn *i, u64 address, u32 n_bytes, int la
 
 /* operands.c */
 void fetch_check(Wave *w, const Insn *i, u32 row);
+void must_be_written(const Wave *w, const Insn *i, const char *use);
 void scalar_check(Wave *w, const Insn *i, u32 reg);
 u64 scalar(Wave *w, const Insn *i, int n, int n_words);
 void set_scalar(Wave *w, const Insn *i, u32 reg, u64 value, int n_words);

@@ -136,10 +136,7 @@ static void addresses(Wave *w, const Insn *i, int space, u64 *to) {
         const u64 *v = get_L(w, i, 0, room);
         for (u32 l = 0; l < w->lanes; l++) to[l] = v[l] + (u64)(i64)i->offset;
     }
-    if (w->taint & w->exec) {
-        fault(w, i, "uninitialised", "lane %d takes an address from a register that nothing wrote",
-              __builtin_ctzll(w->taint & w->exec));
-    }
+    must_be_written(w, i, "addresses memory");
 }
 
 /* Begins an operation in the counters that its space counts in; returns the token of the loaded registers. */
@@ -155,6 +152,8 @@ static u64 begin(Wave *w, int space, bool loads) {
 
 static void arrive(Wave *w, const Insn *i, u32 reg, u32 n_rows, u64 token) {
     for (u32 n = 0; n < n_rows; n++) {
+        /* Loads of one kind return in order, so the second may follow the first into a register. */
+        if (w->ready[ROW(reg) + n] >> 32 == token >> 32) w->ready[ROW(reg) + n] = 0;
         written(w, i, ROW(reg) + n);
         w->ready[ROW(reg) + n] = token;
     }
@@ -196,9 +195,7 @@ static void store_at(Wave *w, const Insn *i, int space, const u64 *to, u32 reg) 
     u32 n_rows = i->n_bytes < 4 ? 1 : i->n_bytes / 4;
     const u32 *rows = row_of(w, i, reg + n_rows - 1) - (n_rows - 1) * w->lanes;
     for (u32 n = 0; n < n_rows; n++) fetch_check(w, i, ROW(reg) + n);
-    if (w->taint & w->exec) {
-        fault(w, i, "uninitialised", "lane %d stores a register that nothing wrote", __builtin_ctzll(w->taint & w->exec));
-    }
+    must_be_written(w, i, "fills memory");
     for (u32 l = 0; l < w->lanes; l++) {
         if (!ACTIVE(w, l) || to[l] == OUT_OF_RANGE) continue;
         u32 word[4];
@@ -271,9 +268,7 @@ static void atomic(Wave *w, const Insn *i, int space) {
         other = row_of(w, i, i->src[3] + n_words - 1) - (n_words - 1) * w->lanes;
         for (u32 n = 0; n < n_words; n++) fetch_check(w, i, ROW(i->src[3]) + n);
     }
-    if (w->taint & w->exec) {
-        fault(w, i, "uninitialised", "lane %d updates memory from a register that nothing wrote", __builtin_ctzll(w->taint & w->exec));
-    }
+    must_be_written(w, i, "updates memory");
     bool returns = i->flags & RETURNS, wide = n_words == 2;
     u64 token = begin(w, space, returns);
     u32 *to = returns ? row_of(w, i, i->dst) : NULL;
@@ -305,6 +300,7 @@ SPACES(ATOMIC, atomic)
 static void scalar_load(Wave *w, const Insn *i, u64 base, u64 limit) {
     u64 offset = (u64)(i64)i->offset + (i->src[1] == NUL ? 0 : scalar(w, i, 1, 1)), address = base + offset;
     u64 token = issue(w, SCALAR_LOADS, true);
+    must_be_written(w, i, "addresses memory");
     if (i->n_bytes >= 4 && address % 4) fault(w, i, "misaligned", "scalar load at 0x%llx", (unsigned long long)address);
     u32 words[16] = {0};
     if (offset + i->n_bytes <= limit) memcpy(words, global_memory(w, i, address, i->n_bytes, 0, false), i->n_bytes);

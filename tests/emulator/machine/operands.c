@@ -44,10 +44,16 @@ void written(Wave *w, const Insn *i, u32 row) {
     w->undefined[row] = (w->undefined[row] & ~w->exec) | (w->taint & w->exec);
 }
 
-void scalar_check(Wave *w, const Insn *i, u32 reg) {
-    if (!(w->s_defined[reg >> 6] >> (reg & 63) & 1)) {
-        fault(w, i, "uninitialised", "s%u is read, but nothing wrote it", reg);
+/* A value that nothing wrote may be moved about, as compilers do with values that they know to be unused; it may not
+ * decide anything. */
+void must_be_written(const Wave *w, const Insn *i, const char *use) {
+    if (w->taint & w->exec) {
+        fault(w, i, "uninitialised", "lane %d %s by a register that nothing wrote", __builtin_ctzll(w->taint & w->exec), use);
     }
+}
+
+void scalar_check(Wave *w, const Insn *i, u32 reg) {
+    if (!(w->s_defined[reg >> 6] >> (reg & 63) & 1)) w->taint = ~0ull;
     if (w->s_ready[reg]) arrival_check(w, i, w->s_ready[reg], "s", reg);
 }
 
@@ -90,17 +96,20 @@ void set_exec(Wave *w, u64 value) {
 void set_scalar(Wave *w, const Insn *i, u32 reg, u64 value, int n_words) {
     if (reg == NUL) return;
     if (reg + (u32)n_words > 128) fault(w, i, "unsupported", "scalar destination %u", reg);
+    if (reg + (u32)n_words > EXEC) must_be_written(w, i, "sets EXEC");
     for (int n = 0; n < n_words; n++, reg++) {
         if (w->s_ready[reg]) arrival_check(w, i, w->s_ready[reg], "s", reg);
         w->s_ready[reg] = 0;
         w->s[reg] = (u32)(value >> 32 * n);
-        w->s_defined[reg >> 6] |= 1ull << (reg & 63);
+        u64 bit = 1ull << (reg & 63);
+        w->s_defined[reg >> 6] = (w->s_defined[reg >> 6] & ~bit) | (w->taint ? 0 : bit);
     }
     if (reg > EXEC) set_exec(w, w->s[EXEC] | (u64)w->s[EXEC + 1] << 32);
 }
 
 /* A bit per lane, as a compare or a carry leaves it: one scalar register, or two where a wave has 64 lanes. */
 void set_mask_result(Wave *w, const Insn *i, u32 reg, u64 bits) {
+    w->taint = 0; /* of the vector result, which is written */
     set_scalar(w, i, reg, bits, w->lanes == 64 ? 2 : 1);
 }
 

@@ -23,6 +23,8 @@ static u64 low_bits(u64 n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 static i64 extend(u64 x, u32 n) { return n == 0 ? 0 : n >= 64 ? (i64)x : (i64)(x << (64 - n)) >> (64 - n); }
 static u32 float_result(f32 x) { return as_u32(x); }
 
+static f32 modified(const Insn *i, u32 x) { return as_f32((i->abs & 1 ? x & 0x7fffffff : x) ^ (u32)(i->neg & 1) << 31); }
+
 S1(S_MOV_B32, u32, u32, a, KEEP)
 S1(S_MOV_B64, u64, u64, a, KEEP)
 S1(S_NOT_B32, u32, u32, ~a, r != 0)
@@ -52,6 +54,13 @@ S1(S_CVT_U32_F32, u32, u32, as_f32(a) >= 4294967296.0f ? UINT32_MAX : as_f32(a) 
 S1(S_CVT_F16_F32, u32, u32, f32_to_half(as_f32(a)), KEEP)
 S1(S_CVT_F32_F16, u32, u32, float_result(half_to_f32(a)), KEEP)
 S1(S_CVT_HI_F32_F16, u32, u32, float_result(half_to_f32(a >> 16)), KEEP)
+
+/* What the vector unit's slow functions give for one value. */
+S1(V_S_EXP_F32, u32, u32, float_result(exp2f(modified(i, a))), KEEP)
+S1(V_S_LOG_F32, u32, u32, float_result(log2f(modified(i, a))), KEEP)
+S1(V_S_RCP_F32, u32, u32, float_result(1 / modified(i, a)), KEEP)
+S1(V_S_RSQ_F32, u32, u32, float_result((f32)(1 / sqrt((f64)modified(i, a)))), KEEP)
+S1(V_S_SQRT_F32, u32, u32, float_result(sqrtf(modified(i, a))), KEEP)
 
 S2(S_ADD_U32, u32, u32, u32, a + b, (u64)a + b > UINT32_MAX)
 S2(S_SUB_U32, u32, u32, u32, a - b, b > a)
@@ -125,7 +134,7 @@ S2(S_BITSET1_B32, u32, u32, u32, b | 1u << (a & 31), KEEP)
 S2(S_BITSET0_B64, u32, u64, u64, b & ~(1ull << (a & 63)), KEEP)
 S2(S_BITSET1_B64, u32, u64, u64, b | 1ull << (a & 63), KEEP)
 
-#define COMPARE(NAME, T, EXPR) OP(NAME) { A(T); B(T); w->scc = (EXPR); } REGISTER(NAME)
+#define COMPARE(NAME, T, EXPR) OP(NAME) { A(T); B(T); must_be_written(w, i, "decides"); w->scc = (EXPR); } REGISTER(NAME)
 #define ORDERED(TYPE, T) \
     COMPARE(S_CMP_EQ_##TYPE, T, a == b) COMPARE(S_CMP_LG_##TYPE, T, a != b) COMPARE(S_CMP_GT_##TYPE, T, a > b) \
     COMPARE(S_CMP_GE_##TYPE, T, a >= b) COMPARE(S_CMP_LT_##TYPE, T, a < b) COMPARE(S_CMP_LE_##TYPE, T, a <= b)
@@ -134,6 +143,7 @@ ORDERED(U32, u32)
 ORDERED(U64, u64)
 #define FLOATS(WHAT, EXPR) OP(S_CMP_##WHAT##_F32) { \
     f32 a = as_f32((u32)scalar(w, i, 0, 1)), b = as_f32((u32)scalar(w, i, 1, 1)); \
+    must_be_written(w, i, "decides"); \
     w->scc = (EXPR); \
 } REGISTER(S_CMP_##WHAT##_F32)
 FLOATS(LT, a < b)
@@ -150,18 +160,19 @@ FLOATS(NGT, !(a > b))
 FLOATS(NLE, !(a <= b))
 FLOATS(NEQ, !(a == b))
 FLOATS(NLT, !(a < b))
-OP(S_BITCMP0_B32) { A(u32); B(u32); w->scc = !(a >> (b & 31) & 1); }
+OP(S_BITCMP0_B32) { A(u32); B(u32); must_be_written(w, i, "decides"); w->scc = !(a >> (b & 31) & 1); }
 REGISTER(S_BITCMP0_B32)
-OP(S_BITCMP1_B32) { A(u32); B(u32); w->scc = a >> (b & 31) & 1; }
+OP(S_BITCMP1_B32) { A(u32); B(u32); must_be_written(w, i, "decides"); w->scc = a >> (b & 31) & 1; }
 REGISTER(S_BITCMP1_B32)
-OP(S_BITCMP0_B64) { A(u64); u32 b = (u32)scalar(w, i, 1, 1); w->scc = !(a >> (b & 63) & 1); }
+OP(S_BITCMP0_B64) { A(u64); u32 b = (u32)scalar(w, i, 1, 1); must_be_written(w, i, "decides"); w->scc = !(a >> (b & 63) & 1); }
 REGISTER(S_BITCMP0_B64)
-OP(S_BITCMP1_B64) { A(u64); u32 b = (u32)scalar(w, i, 1, 1); w->scc = a >> (b & 63) & 1; }
+OP(S_BITCMP1_B64) { A(u64); u32 b = (u32)scalar(w, i, 1, 1); must_be_written(w, i, "decides"); w->scc = a >> (b & 63) & 1; }
 REGISTER(S_BITCMP1_B64)
 
 /* EXEC is replaced; the old one is kept (SAVEEXEC), or the new one is (WREXEC). */
 #define EXEC_OP(NAME, SUFFIX, N_WORDS, EXPR, SAVED) OP(NAME##_##SUFFIX) { \
     u64 a = scalar(w, i, 0, N_WORDS), e = w->exec, r = (EXPR); \
+    must_be_written(w, i, "decides"); \
     if (N_WORDS == 1) r = (u32)r; \
     w->scc = r != 0; \
     set_scalar(w, i, i->dst, SAVED, N_WORDS); \
@@ -240,6 +251,9 @@ OP(S_BARRIER_SIGNAL) {
     }
 }
 REGISTER(S_BARRIER_SIGNAL)
+
+OP(S_BARRIER_WAIT) { (void)i; w->at_barrier = true; }
+REGISTER(S_BARRIER_WAIT)
 
 /* `k` holds the count to wait for in each counter, or ~0 where the instruction leaves it alone. */
 OP(S_WAIT) {
