@@ -4,6 +4,7 @@ Names come from HTTP clients too, so a name is looked up among the folder's entr
 joined to a path. Knows nothing of downloads: that is `pull`.
 """
 
+import difflib
 import os
 import re
 import stat
@@ -13,7 +14,9 @@ from pathlib import Path
 import attrs
 
 from hipfire.catalog.details import Details, read_details
+from hipfire.catalog.hub_name import PREFIX
 from hipfire.catalog.registry import Card, Registry, load_registry
+from hipfire.catalog.sources import find_pulled
 from hipfire.config.environment import Environment
 from hipfire.config.own_models import NO_OWN_MODELS, OwnModel, expanded, read_own_models
 from hipfire.errors import ConfigError, ModelFileError, ModelNotFound
@@ -88,10 +91,27 @@ class Store:
             return None
         return self.registry.find(own.name if own is not None else name)
 
-    def canonical(self, name: str) -> str:
-        """The tag that a model of this name would have, be it here or not."""
-        own = self._own(name)
-        return self._tag_of(own.name if own is not None else name)
+    def own_strangers(self) -> list[OwnModel]:
+        """What models.toml has a table for, and neither the models folder nor the registry nor the disk has."""
+        strangers = []
+        for own in self._own_models.values():
+            try:
+                self.resolve_or_expect(own.name)
+            except ModelNotFound:
+                # One whose path is wrong is listed.
+                if own.path is None:
+                    strangers.append(own)
+        return strangers
+
+    def resolve_or_expect(self, name: str) -> InstalledModel:
+        """Like `resolve`, but a model that could be pulled counts too: its path is where it would be."""
+        try:
+            return self.resolve(name)
+        except ModelNotFound:
+            card = self.card_of(name)
+            if card is None:
+                raise
+            return InstalledModel(tag=card.tag, path=self.path_of(card), card=card, own=self._own_by_tag.get(card.tag))
 
     def _own(self, name: str) -> OwnModel | None:
         """What models.toml calls by this name."""
@@ -103,7 +123,7 @@ class Store:
         card = self.registry.find(name)
         if card is not None:
             return card.tag
-        return str(expanded(name).absolute()) if "/" in name else name.removesuffix(SUFFIX)
+        return str(expanded(name).absolute()) if _is_path(name) and "/" in name else name.removesuffix(SUFFIX)
 
     def _by_tag(self, models: Iterable[OwnModel]) -> Mapping[str, OwnModel]:
         found: dict[str, OwnModel] = {}
@@ -135,6 +155,8 @@ class Store:
                 return model
         if card is not None:
             raise ModelNotFound(f"{card.tag} is not installed", hint=f"hipfire pull {card.tag}")
+        if name.startswith(PREFIX):
+            return self._pulled(name, installed)
         if not _is_path(name):
             raise self._unknown(name, installed)
         if not allow_paths:
@@ -175,16 +197,23 @@ class Store:
         return self.models_dir / card.file
 
     def _installed(self) -> Mapping[str, tuple[InstalledModel, os.stat_result]]:
-        cards = {card.file: card for card in self.registry.cards.values()}
+        cards = {card.file: card for card in self.registry.cards.values() if card.file}
         models: dict[str, tuple[InstalledModel, os.stat_result]] = {}
         for path, status in _models_in(self.models_dir):
             card = cards.get(path.name)
-            if card is not None and status.st_size != card.nbytes:
+            if card is not None and not card.is_file(status.st_size):
                 # Somebody's own file of that name.
                 card = None
             tag = card.tag if card is not None else path.name.removesuffix(SUFFIX)
             models[tag] = InstalledModel(tag=tag, path=path, card=card), status
         return dict(sorted(models.items()))
+
+    def _pulled(self, name: str, installed: Mapping[str, InstalledModel]) -> InstalledModel:
+        path = find_pulled(name, self.models_dir)
+        for model in installed.values():
+            if model.path == path:
+                return model
+        raise ModelNotFound(f"{name} is not installed", hint=f"hipfire pull {name}")
 
     def _at_path(self, name: str, installed: Mapping[str, InstalledModel]) -> InstalledModel:
         path = expanded(name).absolute()
@@ -198,7 +227,9 @@ class Store:
         return InstalledModel(tag=str(path), path=path)
 
     def _unknown(self, name: str, installed: Mapping[str, InstalledModel]) -> ModelNotFound:
-        near = self.registry.nearest(name)
+        names = [own for model in self._own_models.values() for own in (model.name, *model.aliases)]
+        near = next(iter(difflib.get_close_matches(name, [*names, *installed], n=1)), None)
+        near = near or self.registry.nearest(name)
         if near is not None:
             hint = f"did you mean {near}?"
         elif installed:
@@ -224,7 +255,7 @@ def open_store(environment: Environment) -> Store:
 
 
 def _is_path(name: str) -> bool:
-    return "/" in name or name.endswith(SUFFIX)
+    return ("/" in name or name.endswith(SUFFIX)) and not name.startswith(PREFIX)
 
 
 def _models_in(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
