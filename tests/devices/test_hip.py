@@ -1,5 +1,6 @@
-"""The HIP device against the reference, op by op, its kernels' sources run on this CPU: what it computes and its promise
-that a row's bits depend on nothing but its sequence. Whether the machine code does the same: tests/emulator.
+"""The HIP device against the reference, op by op, and its promise: a row's bits depend on nothing but its sequence.
+
+Its kernels' sources run on this CPU; whether the machine code does the same is seen in tests/emulator.
 """
 
 from collections.abc import Iterator
