@@ -123,12 +123,19 @@ static u32 mfma_row(u32 side, u32 r, u32 l) { return side == 16 ? 4 * (l / 16) +
 
 static void accumulate(Shape s, const Operand *a, const Operand *b, Tile *tile) {
     for (u32 row = 0; row < s.rows; row++) {
+        /* Rows of their own, so that the compiler sees that nothing else changes them. */
+        f32 number[SIDE_MAX];
+        i32 integer[SIDE_MAX];
+        memcpy(number, tile->number[row], sizeof number);
+        memcpy(integer, tile->integer[row], sizeof integer);
         for (u32 k = 0; k < s.k; k++) {
             f32 x = a->value[k][row];
             const f32 *y = b->value[k];
-            if (s.type == OF_I8) for (u32 c = 0; c < s.rows; c++) tile->integer[row][c] += (i32)x * (i32)y[c];
-            else for (u32 c = 0; c < s.rows; c++) tile->number[row][c] += x * y[c];
+            if (s.type == OF_I8) for (u32 c = 0; c < SIDE_MAX; c++) integer[c] += (i32)x * (i32)y[c];
+            else for (u32 c = 0; c < SIDE_MAX; c++) number[c] += x * y[c];
         }
+        if (s.type == OF_I8) memcpy(tile->integer[row], integer, sizeof integer);
+        else memcpy(tile->number[row], number, sizeof number);
     }
 }
 
