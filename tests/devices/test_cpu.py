@@ -288,8 +288,8 @@ def test_a_step_beyond_the_limits_is_refused(device: CpuDevice) -> None:
 
 def test_what_the_device_lacks_is_an_error() -> None:
     program, tensors = RandomModel().build()
-    limits = Limits(max_tokens=1, max_outputs=1, n_slots=1, max_seq=32, kv_cache="q8")
-    with pytest.raises(DeviceError, match="q8"):
+    limits = Limits(max_tokens=1, max_outputs=1, n_slots=1, max_seq=32, kv_cache="q4")
+    with pytest.raises(DeviceError, match="q4"):
         CpuDevice.open(1).load(program, tensors, limits, on_progress=lambda fraction: None)
     with pytest.raises(DeviceError, match="0 threads"):
         CpuDevice.open(0)
