@@ -124,8 +124,8 @@ class CpuExecutable:
             self._load(tensors, on_progress)
             cleanup.pop_all()
 
-    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
-        """See `Executable.run`."""
+    def run(self, step: Step, cancel: CancelFlag, *, op_ns: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        """See `Executable.run`. `op_ns` [len(op_kinds)] gets how many nanoseconds each op took."""
         if self._pool is None:
             raise DeviceError("the model was closed")
         # The kernels trust these numbers as indices.
@@ -136,11 +136,20 @@ class CpuExecutable:
             np.ascontiguousarray(values) for values in (step.token_ids, step.positions, step.slots, step.output_rows)
         ]
         native = CpuStep(*(values.ctypes.data for values in inputs), n_tokens, n_outputs)
-        done = self._library.run(self._pool, self._ops, len(self._ops), ctypes.byref(native), cancel.address)
+        assert op_ns is None or (op_ns.shape == (len(self._ops),) and op_ns.dtype == np.int64)
+        clock = None if op_ns is None else op_ns.ctypes.data
+        done = self._library.run(self._pool, self._ops, len(self._ops), ctypes.byref(native), cancel.address, clock)
         if not done:
             raise StepCancelled("the step was cancelled")
         self._last_rows = {Symbol.N_TOKENS: n_tokens, Symbol.N_OUTPUTS: n_outputs}
         return self._view(self._program.logits)[:n_outputs]
+
+    @property
+    def op_kinds(self) -> tuple[OpKind, ...]:
+        """What the kernels run: one op for each of the Program's, and some that only quantise, each behind the op whose
+        output it reads.
+        """
+        return tuple(OpKind(op.kind) for op in self._ops)
 
     def copy_state(self, source: int, target: int, n_positions: int) -> None:
         """See `Executable.copy_state`."""
@@ -174,8 +183,8 @@ class CpuExecutable:
         library, program = self._library, self._program
         widths = {weight.shape[-1] for weight in program.weights}
         heads = {state.head_dim for state in program.states}
-        sizes = [library.linear_scratch_nbytes(width) for width in widths]
-        return max(sizes + [library.attention_scratch_nbytes(head_dim) for head_dim in heads])
+        sizes = [int(library.linear_scratch_nbytes(width)) for width in widths]
+        return max(sizes + [int(library.attention_scratch_nbytes(head_dim)) for head_dim in heads])
 
     def _load(self, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
         self._n_rows = _counting_rows(self._limits)

@@ -125,7 +125,7 @@ class Library:
         self.pool_open = declare("hf_pool_open", c_void_p, c_int32, c_int64)
         self.pool_close = declare("hf_pool_close", None, c_void_p)
         self.pack = declare("hf_pack", None, c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int64)
-        self.run = declare("hf_run", c_bool, c_void_p, POINTER(CpuOp), c_int32, POINTER(CpuStep), c_void_p)
+        self.run = declare("hf_run", c_bool, c_void_p, POINTER(CpuOp), c_int32, POINTER(CpuStep), c_void_p, c_void_p)
         self.formats = _formats(declare("hf_format_name", c_char_p, c_int32))
         """Numbers of the formats that the library has, by dtype name."""
 

@@ -74,17 +74,20 @@ INLINE void score(const struct query *queries, int n, const float *keys, int dim
     }
 }
 
-/* Turn a query's scores of the tile at `first` into weights; return what the earlier ones must be multiplied with. */
-INLINE float soften(struct query *query, f32x16 *scores, float scale, int64_t first)
+/* Turn a query's scores of a tile, of which it sees a part, into weights; return what the earlier weights must be
+ * multiplied with. */
+INLINE float soften(struct query *query, f32x16 *scores, float scale, struct span seen)
 {
     const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const f32x16 lowest = splat(-__builtin_inff());
-    i32x16 seen[KV_TILE_VECTORS];
+    const bool sees_all = seen.from == 0 && seen.to == KV_TILE;
+    i32x16 is_seen[KV_TILE_VECTORS];
     f32x16 top = splat(query->largest);
     for (int v = 0; v < KV_TILE_VECTORS; v++) {
-        const i32x16 position = lane + (int32_t)(first + v * LANES);
-        seen[v] = (position >= (int32_t)query->begin) & (position < (int32_t)query->end);
-        scores[v] = choose(seen[v], scores[v] * splat(scale), lowest);
+        scores[v] *= splat(scale);
+        if (!sees_all) {
+            is_seen[v] = (lane + v * LANES >= seen.from) & (lane + v * LANES < seen.to);
+            scores[v] = choose(is_seen[v], scores[v], splat(-__builtin_inff()));
+        }
         top = larger(scores[v], top);
     }
     const float largest = largest_lane(top);
@@ -94,7 +97,9 @@ INLINE float soften(struct query *query, f32x16 *scores, float scale, int64_t fi
     query->largest = largest;
     query->sum *= splat(shrink);
     for (int v = 0; v < KV_TILE_VECTORS; v++) {
-        scores[v] = choose(seen[v], exponential(scores[v] - splat(largest)), splat(0.0f));
+        scores[v] = exponential(scores[v] - splat(largest));
+        if (!sees_all)
+            scores[v] = choose(is_seen[v], scores[v], splat(0.0f));
         query->sum += scores[v];
     }
     return shrink;
@@ -177,7 +182,7 @@ INLINE void attend_tile(const struct op *op, struct query *queries, int n, const
     for (int r = 0; r < n; r++) {
         seen[r] = span_in_tile(queries + r, first);
         /* A tile wholly outside of the query's span leaves it as it is. */
-        shrink[r] = seen[r].to ? soften(queries + r, scores[r], op->scale, first) : 1.0f;
+        shrink[r] = seen[r].to ? soften(queries + r, scores[r], op->scale, seen[r]) : 1.0f;
         memcpy(weights[r], scores[r], sizeof weights[r]);
     }
     add_seen_values(queries, n, weights, shrink, values, seen, padded_dim(op->head_dim));

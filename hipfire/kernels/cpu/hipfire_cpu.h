@@ -87,6 +87,7 @@ EXPORT void hf_pool_close(struct pool *pool);
 /* Pack a matrix from the format's raw rows. */
 EXPORT void hf_pack(struct pool *pool, int32_t format, const uint8_t *raw, uint8_t *packed, int64_t n_out, int64_t n_in);
 
-/* Run the ops in order. False when *cancel was found set; what the step wrote is then undefined. */
+/* Run the ops in order. False when *cancel was found set; what the step wrote is then undefined. Unless `op_ns` is null,
+ * op_ns[i] is set to how long op number i took until all threads were done with it. */
 EXPORT bool hf_run(struct pool *pool, const struct op *ops, int32_t n_ops, const struct step *step,
-                   const volatile int32_t *cancel);
+                   const volatile int32_t *cancel, int64_t *op_ns);
