@@ -93,7 +93,7 @@ def test_an_8_bit_state_costs_its_rounding(device: CpuDevice) -> None:
         prompt_in_two_slots(),
         actual=device,
         expected=ReferenceDevice.open(None),
-        tolerance=rounding_of(2e-2),
+        tolerance=rounding_of(1e-1),
         kv_cache="q8",
     )
     assert_same(found)
