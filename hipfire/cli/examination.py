@@ -12,12 +12,12 @@ from typing import Any
 import attrs
 
 from hipfire import __version__
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.config.environment import Environment
 from hipfire.config.layers import resolve
 from hipfire.config.schema import Settings
 from hipfire.errors import ConfigError
+from hipfire.lifecycle.endpoint import endpoint_of
 from hipfire.lifecycle.health import read_health, takes_connections
 from hipfire.lifecycle.processes import SERVE, find_processes
 
@@ -149,7 +149,7 @@ def _memory_finding(memory: dict[str, int]) -> Finding:
 def _settings(environment: Environment) -> tuple[Settings | None, Finding]:
     path = environment.config_file
     try:
-        settings = resolve(flags=(), variables=environment.variables, config_file=path)
+        settings = resolve(environment)
     except ConfigError as error:
         return None, Finding(what="settings", level=PROBLEM, text=error.message, advice=error.hint or "correct it")
     chosen = [key for key, source in settings.sources.items() if source.explicit]
@@ -176,7 +176,7 @@ def _folder(what: str, path: Path) -> Finding:
 
 def _models(environment: Environment) -> tuple[list[dict[str, Any]], list[Finding]]:
     """The usable models, and what is to be said of them and of the others."""
-    listings = Store(environment.models_dir, load_registry()).list_installed()
+    listings = open_store(environment).list_installed()
     usable = [
         {"tag": listing.model.tag, "arch": listing.details.architecture, "size_bytes": listing.details.nbytes}
         for listing in listings
@@ -208,8 +208,8 @@ def _port(environment: Environment, settings: Settings | None) -> tuple[bool, Fi
             text = f"{process.port} is held by the serve{whose}, process {process.pid}"
             advice = None if is_own else f"hipfire serve {serve.port + 1}, or set serve.port"
             return is_own, Finding(what="port", level=OK if is_own else NOTE, text=text, advice=advice)
-    if takes_connections(serve.host, serve.port):
-        is_serve = read_health(serve.host, serve.port) is not None
+    if takes_connections(endpoint_of(serve)):
+        is_serve = read_health(endpoint_of(serve)) is not None
         return False, Finding(
             what="port",
             level=NOTE if is_serve else PROBLEM,

@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 
-from hipfire.cli.address import url_of
 from hipfire.cli.question import OnText, Outcome, Question
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Origin, Settings
 from hipfire.errors import HipfireError
+from hipfire.lifecycle.endpoint import Endpoint, endpoint_of
 from hipfire.lifecycle.health import read_health
 from hipfire.lifecycle.pidfile import read_pidfile
 
@@ -23,32 +23,42 @@ class ServeFailed(HipfireError):
     code = "serve_failed"
 
 
-def find_serve(environment: Environment, settings: Settings, *, loaded: str | None = None) -> str | None:
-    """The URL of a healthy serve of this machine, or None; with `loaded`, only of one that has this model loaded.
+def find_serve(environment: Environment, settings: Settings, *, loaded: str | None = None) -> Endpoint | None:
+    """A healthy serve of this machine, or None; with `loaded`, only of one that has this model loaded.
 
     Looked for where the pidfile says, unless a flag or variable says otherwise.
     """
-    host, port = settings.serve.host, settings.serve.port
+    endpoint = endpoint_of(settings.serve)
     said = max(settings.sourced("serve.host").source.origin, settings.sourced("serve.port").source.origin)
     serving = read_pidfile(environment.pidfile)
-    if serving is not None and serving.alive and said < Origin.ENVIRONMENT:
-        host, port = serving.host, serving.port
-    health = read_health(host, port)
+    if serving is not None and serving.alive:
+        same = (serving.host, serving.port) == (endpoint.host, endpoint.port)
+        endpoint = serving.endpoint if same or said < Origin.ENVIRONMENT else endpoint
+    health = read_health(endpoint)
     if health is None or health.get("status") == "unhealthy" or (loaded is not None and health.get("model") != loaded):
         return None
-    return url_of(host, port)
+    return endpoint
 
 
-def ask_serve(url: str, question: Question, on_text: OnText, *, stream: bool) -> Outcome:
-    """Have a serve answer; the text goes to `on_text` as it comes, or at once. Raises ServeFailed.
+def ask_serve(
+    endpoint: Endpoint, question: Question, on_text: OnText, *, stream: bool, key: str | None = None
+) -> Outcome:
+    """Have a serve answer, which may ask for an API key; the text goes to `on_text` as it comes, or at once.
+
+    Raises ServeFailed, and ConfigError where the serve's certificate cannot be read.
 
     An exception from `on_text`, or KeyboardInterrupt, closes the connection, and with it the generation ends.
     """
     # An answer may take as long as it takes.
     timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    url, trusting = endpoint.url, endpoint.trusting()
     try:
         with (
-            httpx.Client(base_url=url, timeout=timeout, trust_env=False) as client,
+            # Without TLS there is nothing to verify, and reading the certificates would take a while.
+            httpx.Client(
+                base_url=url, headers=headers, timeout=timeout, verify=trusting or False, trust_env=False
+            ) as client,
             client.stream("POST", "/v1/chat/completions", json=_body(question, stream=stream)) as reply,
         ):
             if reply.status_code != httpx.codes.OK:

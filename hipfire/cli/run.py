@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import InstalledModel, Store
+from hipfire.catalog.store import InstalledModel, Store, open_store
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
+from hipfire.cli.key import key_of
 from hipfire.cli.options import setting_option, settings_of
 from hipfire.cli.question import OnText, Outcome, prompt_of, question_of
 from hipfire.cli.remote import ask_serve, find_serve
@@ -93,14 +93,15 @@ def _ask(
     *,
     stream: bool,
 ) -> Outcome:
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     local = environment.local or any(settings.sourced(key).source.origin == Origin.FLAG for key in _LOAD_KEYS)
     # A serve loads no file that a request names by path, unless it was started with it: then this is done here.
     loaded = store.resolve(model).tag if store.is_elsewhere(model) else None
-    url = None if local else find_serve(environment, settings, loaded=loaded)
-    if url is not None:
+    serve = None if local else find_serve(environment, settings, loaded=loaded)
+    if serve is not None:
         name = _name_for_serve(model, store, environment)
-        return ask_serve(url, question_of(settings, model=name, prompt=prompt, seed=seed), on_text, stream=stream)
+        question = question_of(settings, model=name, prompt=prompt, seed=seed)
+        return ask_serve(serve, question, on_text, stream=stream, key=key_of(settings))
     installed = resolve_or_pull(model, store, environment)
     # Here and not above: an answer from a serve needs none of Trio, NumPy and the tokenizer.
     from hipfire.cli.local import ask_engine  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """One chat from the queue to the engine: waits for its turn, for the model, for the prompt. Knows no HTTP."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -14,12 +14,13 @@ from hipfire.catalog.store import InstalledModel
 from hipfire.errors import EngineUnavailable, HipfireError, Unsupported
 from hipfire.service.admission import Admission
 from hipfire.service.answer import Answer
-from hipfire.service.conversation import encode_conversation
+from hipfire.service.conversation import encode_conversation, with_single_gaps
 from hipfire.service.generation import Generation
 from hipfire.service.link import EngineLink
 from hipfire.service.pipeline import AnswerPipeline
 from hipfire.service.reasoning import ReasoningPlan, plan_reasoning
 from hipfire.service.reasoning_cap import span_cap
+from hipfire.service.reasoning_defaults import with_defaults
 from hipfire.service.request import ChatJob
 from hipfire.service.residency import LoadedModel, Residency
 from hipfire.service.sampling import fit_max_tokens, refuse_hopeless_length, resolve_sampling
@@ -45,6 +46,7 @@ class Chat:
         model: InstalledModel,
         *,
         admission: Admission,
+        bring: Callable[[InstalledModel], Awaitable[InstalledModel]],
         residency: Residency,
         link: EngineLink,
         tally: Tally,
@@ -55,6 +57,7 @@ class Chat:
         self._job = job
         self._wanted = model
         self._admission = admission
+        self._bring = bring
         self._residency = residency
         self._link = link
         self._tally = tally
@@ -75,13 +78,16 @@ class Chat:
         return self._generation
 
     async def _start(self) -> Generation:
+        # A download takes no place in the queue from those whose model is here.
+        wanted = await self._bring(self._wanted)
         arrived_at = trio.current_time()
         place = self._held.enter_context(self._admission.enter())
         await place.turn()
-        model = await self._residency.acquire(self._wanted)
+        model = await self._residency.acquire(wanted)
         self._held.callback(self._residency.release)
         queue_ms = 1000 * (trio.current_time() - arrived_at)
-        plan = plan_reasoning(self._job.reasoning, model.text.family, model=self.model)
+        wishes = with_defaults(self._job.reasoning, model.settings)
+        plan = plan_reasoning(wishes, model.text.family, model=self.model)
         prepared = await trio.to_thread.run_sync(partial(self._prepared, model, plan), abandon_on_cancel=True)
         if self._residency.resident is not model:
             raise EngineUnavailable("the engine died meanwhile and is being restarted", hint="try again")
@@ -108,9 +114,12 @@ class Chat:
             longest_token=text.tokenizer.longest_token,
             context_length=model.engine.context_length,
         )
+        messages = job.messages
+        if settings.prompt.normalize:
+            messages = tuple(with_single_gaps(message) for message in messages)
         prompt = encode_conversation(
             text,
-            job.messages,
+            messages,
             system=settings.prompt.system,
             arguments={**job.template_arguments, **plan.arguments},
             tools=job.tools,

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import attrs
 
+from hipfire.catalog.model_layers import file_layer
 from hipfire.catalog.store import InstalledModel
-from hipfire.config.schema import Settings
+from hipfire.config.schema import Layer, Settings
 from hipfire.errors import ConfigError, Unsupported
 from hipfire.formats.checkpoint import MetaValue
 from hipfire.formats.open import open_checkpoint
 from hipfire.text.dialects.families import PLAIN, family_of
 from hipfire.text.dialects.family import Family
 from hipfire.text.dialects.hermes_json import HermesJson
+from hipfire.text.prompt import encode_chat
 from hipfire.text.template import ChatTemplate
 from hipfire.text.tokenizer import Tokenizer
 
@@ -22,12 +24,14 @@ class ModelText:
     """`family` is how the model writes reasoning and calls.
 
     `tells_tools`: the template does not, so a system message must say which tools there are and how to call them.
+    `recommended` is what the file says of the settings.
     """
 
     tokenizer: Tokenizer
     template: ChatTemplate
     family: Family = PLAIN
     tells_tools: bool = False
+    recommended: Layer = attrs.field(factory=dict)
 
     @property
     def shown(self) -> dict[int, bytes]:
@@ -48,6 +52,7 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
         arch = str(checkpoint.metadata.get("general.architecture", ""))
         bos = _token_text(checkpoint.metadata, tokenizer.bos_id)
         eos = _token_text(checkpoint.metadata, checkpoint.metadata.get("tokenizer.ggml.eos_token_id"))
+        recommended = file_layer(checkpoint.metadata, place=str(model.path))
     if settings.prompt.chat_template is not None:
         source = _read_template(Path(settings.prompt.chat_template))
     if not isinstance(source, str):
@@ -56,11 +61,15 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
             hint="prompt.chat_template sets one",
         )
     template = ChatTemplate(source, bos_token=bos, eos_token=eos)
+    # One that cannot even take this is found out now, and not when it has cost somebody the model that is loaded.
+    encode_chat(template, tokenizer, [{"role": "user", "content": "Hello"}])
     family = family_of(card=model.card.family if model.card is not None else None, architecture=arch, template=source)
     tells_tools = family.channels is None and "tools" not in source
     if tells_tools:
         family = attrs.evolve(family, syntax=HermesJson())
-    return ModelText(tokenizer=tokenizer, template=template, family=family, tells_tools=tells_tools)
+    return ModelText(
+        tokenizer=tokenizer, template=template, family=family, tells_tools=tells_tools, recommended=recommended
+    )
 
 
 def _token_text(metadata: Mapping[str, MetaValue], token: MetaValue | None) -> str:

@@ -11,10 +11,11 @@ from functools import partial
 import attrs
 import trio
 
+from hipfire.catalog.model_layers import given_layers
 from hipfire.catalog.store import InstalledModel
-from hipfire.config.layers import with_card
 from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable, HipfireError
+from hipfire.service.failed_loads import FailedLoads
 from hipfire.service.link import EngineLink
 from hipfire.service.model_text import ModelText
 from hipfire.wire.messages import Load, Loaded
@@ -34,12 +35,17 @@ def ignore_loading(_tag: str, _fraction: float) -> None:
 
 @attrs.frozen(kw_only=True, eq=False)
 class LoadedModel:
-    """`settings` has the card's recommendations laid under what was set."""
+    """`settings` are those of this model: models.toml, its card and its file had their say."""
 
     model: InstalledModel
     text: ModelText
     settings: Settings
     engine: Loaded
+
+
+def _are_same(one: InstalledModel, other: InstalledModel) -> bool:
+    """Whether two names lead to one model. A file may be several models, each with settings of its own."""
+    return (one.tag, one.path) == (other.tag, other.path)
 
 
 class _Loading:
@@ -67,6 +73,7 @@ class Residency:
         self._door = trio.Lock()
         self._resident: LoadedModel | None = None
         self._loading: _Loading | None = None
+        self._failed = FailedLoads()
         self._n_users = 0
         self._unused = trio.Event()
         self._last_used = -math.inf
@@ -96,8 +103,9 @@ class Residency:
     async def acquire(self, wanted: InstalledModel) -> LoadedModel:
         """The model, loaded: now, or once the others are done with the one that is. The caller must `release` it.
 
-        Raises the error of the load.
+        Raises the error of the load, or of one that failed lately.
         """
+        self._failed.check(wanted.path)
         async with self._door:
             model = await self._make_resident(wanted)
             self._n_users += 1
@@ -123,13 +131,14 @@ class Residency:
             if self._loading is not None:
                 loading = self._loading
                 await loading.done.wait()
-                if loading.error is not None and loading.model.path == wanted.path:
+                if loading.error is not None and _are_same(loading.model, wanted):
                     self._raise_unless_retried(loading.error, again=loading.again)
-            elif self._resident is not None and self._resident.model.path == wanted.path:
+            elif self._resident is not None and _are_same(self._resident.model, wanted):
                 return self._resident
             elif self._n_users:
                 await self._unused.wait()
             else:
+                self._failed.check(wanted.path)
                 self._start_loading(wanted, again=False)
 
     def _raise_unless_retried(self, error: HipfireError, *, again: bool) -> None:
@@ -155,16 +164,19 @@ class Residency:
             log.error("%s could not be loaded", loading.model.tag, exc_info=error)
             loading.error = HipfireError(f"{loading.model.tag} could not be loaded", hint="the log says why")
         finally:
+            if loading.error is not None:
+                self._failed.remember(loading.model.path, loading.error)
             self._loading = None
             self._last_used = trio.current_time()
             loading.done.set()
 
     async def _loaded(self, model: InstalledModel) -> LoadedModel:
         settings = self._settings
-        if model.card is not None:
-            settings = with_card(settings, model.card.settings, tag=model.tag)
+        for layer in given_layers(model):
+            settings = settings.with_layer(layer)
         # Before the other one is unloaded: a file that cannot be used costs nobody their model.
         text = await trio.to_thread.run_sync(partial(self._read_text, model, settings))
+        settings = settings.with_layer(text.recommended)
         await self._unload()
         engine = await self._link.load(
             Load(

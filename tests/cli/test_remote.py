@@ -11,6 +11,7 @@ from hipfire.cli.question import Question
 from hipfire.cli.remote import ServeFailed, ask_serve, find_serve
 from hipfire.config.environment import read_environment
 from hipfire.config.schema import Origin, Settings, Source, Sourced
+from hipfire.lifecycle.endpoint import Endpoint
 from hipfire.lifecycle.pidfile import pidfile
 
 QUESTION = Question(model="m", prompt="Hello", system="Be terse.", seed=7, wishes={"temperature": 0.0})
@@ -20,11 +21,15 @@ QUESTION = Question(model="m", prompt="Hello", system="Be terse.", seed=7, wishe
 class FakeServe:
     """Answers every request with the same status and body, and remembers what it was asked."""
 
-    url: str = ""
     port: int = 0
     status: int = 200
     body: bytes = b""
     asked: list[dict[str, object]] = attrs.field(factory=list)
+    authorizations: list[str | None] = attrs.field(factory=list)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(host="127.0.0.1", port=self.port)
 
 
 @pytest.fixture
@@ -38,6 +43,7 @@ def serve() -> Iterator[FakeServe]:
             self.wfile.write(fake.body)
 
         def do_POST(self) -> None:
+            fake.authorizations.append(self.headers["Authorization"])
             fake.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.do_GET()
 
@@ -46,7 +52,6 @@ def serve() -> Iterator[FakeServe]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         fake.port = server.server_address[1]
-        fake.url = f"http://127.0.0.1:{fake.port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield fake
@@ -76,7 +81,7 @@ def test_a_stream_is_passed_on_as_it_comes(serve: FakeServe) -> None:
         {"model": "m", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
     ) + DONE  # fmt: skip
     pieces: list[str] = []
-    outcome = ask_serve(serve.url, QUESTION, pieces.append, stream=True)
+    outcome = ask_serve(serve.endpoint, QUESTION, pieces.append, stream=True)
     assert pieces == ["a\u2028b", "c"]
     assert (outcome.finish_reason, outcome.prompt_tokens, outcome.completion_tokens) == ("stop", 3, 2)
     assert serve.asked == [
@@ -100,7 +105,7 @@ def test_a_whole_answer_comes_with_its_timings(serve: FakeServe) -> None:
     }
     serve.body = json.dumps(document).encode()
     pieces: list[str] = []
-    outcome = ask_serve(serve.url, QUESTION, pieces.append, stream=False)
+    outcome = ask_serve(serve.endpoint, QUESTION, pieces.append, stream=False)
     assert (pieces, outcome.finish_reason, outcome.timings) == (["abc"], "length", {"decode_tok_s": 5.0})
 
 
@@ -115,13 +120,13 @@ def test_a_whole_answer_comes_with_its_timings(serve: FakeServe) -> None:
 )
 def test_a_failure_says_what_the_serve_said(serve: FakeServe, status: int, body: bytes, message: str) -> None:
     serve.status, serve.body = status, body
-    with pytest.raises(ServeFailed, match=f"the serve at {serve.url}.*{message}"):
-        ask_serve(serve.url, QUESTION, lambda _: None, stream=True)
+    with pytest.raises(ServeFailed, match=f"the serve at {serve.endpoint.url}.*{message}"):
+        ask_serve(serve.endpoint, QUESTION, lambda _: None, stream=True)
 
 
 def test_nobody_there_is_a_failure() -> None:
     with pytest.raises(ServeFailed, match="broke off"):
-        ask_serve("http://127.0.0.1:1", QUESTION, lambda _: None, stream=True)
+        ask_serve(Endpoint(host="127.0.0.1", port=1), QUESTION, lambda _: None, stream=True)
 
 
 HEALTHY = b'{"status": "ok", "model": null, "loading_model": null}'
@@ -144,22 +149,24 @@ def settings_with(port: int, origin: Origin) -> Settings:
 def test_a_serve_is_told_by_its_health(serve: FakeServe, body: bytes, is_serve: bool, tmp_path: Path) -> None:
     serve.body = body
     environment = read_environment({"HIPFIRE_HOME": str(tmp_path)})
-    found = find_serve(environment, settings_with(serve.port, Origin.FILE))
-    assert found == (serve.url if is_serve else None)
+    found = find_serve(environment, settings_with(serve.port, Origin.GLOBAL))
+    assert found == (serve.endpoint if is_serve else None)
 
 
 def test_only_a_serve_with_the_model_counts_where_one_is_named(serve: FakeServe, tmp_path: Path) -> None:
     serve.body = b'{"status": "ok", "model": "/models/mine.gguf", "loading_model": null}'
-    environment, settings = read_environment({"HIPFIRE_HOME": str(tmp_path)}), settings_with(serve.port, Origin.FILE)
-    assert find_serve(environment, settings, loaded="/models/mine.gguf") == serve.url
+    environment, settings = read_environment({"HIPFIRE_HOME": str(tmp_path)}), settings_with(serve.port, Origin.GLOBAL)
+    assert find_serve(environment, settings, loaded="/models/mine.gguf") == serve.endpoint
     assert find_serve(environment, settings, loaded="/models/other.gguf") is None
 
 
 def test_the_pidfile_leads_to_a_serve_on_another_port(serve: FakeServe, tmp_path: Path) -> None:
     serve.body = HEALTHY
     environment = read_environment({"HIPFIRE_HOME": str(tmp_path)})
-    with pidfile(environment.pidfile, host="0.0.0.0", port=serve.port):
-        assert find_serve(environment, settings_with(1, Origin.FILE)) == serve.url
+    with pidfile(environment.pidfile, Endpoint(host="0.0.0.0", port=serve.port)):
+        found = find_serve(environment, settings_with(1, Origin.GLOBAL))
+        assert found is not None
+        assert found.url == serve.endpoint.url
         # Said for this very run, it counts for more.
         assert find_serve(environment, settings_with(1, Origin.ENVIRONMENT)) is None
-    assert find_serve(environment, settings_with(1, Origin.FILE)) is None
+    assert find_serve(environment, settings_with(1, Origin.GLOBAL)) is None

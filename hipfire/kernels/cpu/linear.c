@@ -16,7 +16,6 @@ enum {
 #endif
     FEW_ROWS = 4,
     FLOAT_ROWS_AT_ONCE = 4, /* enough independent sums to hide the latency of fma */
-    PREFETCH_NBYTES = 4096,
     ROW_BLOCK = 120,        /* activation rows of one work item: they stay in the second-level cache */
 };
 
@@ -30,18 +29,35 @@ EXPORT int64_t hf_q16_row_nbytes(int64_t n)
     return q16_row_nbytes(n);
 }
 
-/* A row group of a matrix: a work item's outputs. */
+/* Two neighbouring row groups of a matrix: a work item's outputs. */
 struct panel {
     const struct matrix *matrix;
-    int64_t group;
-    int n_out; /* that exist */
+    int64_t first; /* output */
+    int n_out;     /* that exist; with no more than a group has there is no second group */
 };
+
+INLINE const uint8_t *panel_weights(const struct panel *panel, int64_t group_nbytes)
+{
+    return panel->matrix->packed + panel->first / GROUP * group_nbytes;
+}
+
+/* How far behind the first group the second one lies; 0 where there is none. */
+INLINE int64_t to_second_group(const struct panel *panel, int64_t group_nbytes)
+{
+    return panel->n_out > GROUP ? group_nbytes : 0;
+}
+
+INLINE struct cursor panel_cursor(struct layout f, const struct panel *panel)
+{
+    const int64_t nbytes = group_nbytes(f, panel->matrix->n_in);
+    return cursor_at(f, panel_weights(panel, nbytes), to_second_group(panel, nbytes));
+}
 
 INLINE void put(const struct op *op, const struct panel *panel, int64_t row, f32x16 value)
 {
-    const int64_t first = panel->group * GROUP, at = row * op->width_out + panel->matrix->column + first;
-    const float *bias = panel->matrix->bias ? panel->matrix->bias + first : NULL;
-    if (panel->n_out == GROUP) {
+    const int64_t at = row * op->width_out + panel->matrix->column + panel->first;
+    const float *bias = panel->matrix->bias ? panel->matrix->bias + panel->first : NULL;
+    if (panel->n_out == PAIR) {
         if (bias)
             value += load_f32x16(bias);
         if (op->residual)
@@ -94,13 +110,16 @@ INLINE void one_row(struct layout f, const struct op *op, const struct panel *pa
 {
     const int64_t n_in = panel->matrix->n_in;
     const uint8_t *block = op->x_q16;
-    struct cursor at = cursor_at(f, panel->matrix->packed + panel->group * group_nbytes(f, n_in));
+    struct cursor at = panel_cursor(f, panel);
     f32x16 acc = splat(0.0f);
     for (const uint8_t *end = block + q16_row_nbytes(n_in); block < end; block += sizeof(struct q16_block)) {
         struct tile tile;
-        /* The hardware's prefetchers stop at page borders; the weights go on behind them. */
-        for (int line = 0; line < tile_nbytes(f); line += 64)
-            __builtin_prefetch(at.tile + PREFETCH_NBYTES + line);
+        /* The hardware's prefetchers stop at page borders; the weights go on behind them. The two groups are read side
+         * by side, so that each of them goes on where the next panel's lies. */
+        for (int line = 0; line < tile_nbytes(f); line += 64) {
+            __builtin_prefetch(at.tile + 2 * at.other + line);
+            __builtin_prefetch(at.tile + 3 * at.other + line);
+        }
         unpack_next(f, &at, &tile);
         multiply_tile(n_scales(f), has_minimum(f), &tile, block, 0, 1, &acc);
     }
@@ -110,7 +129,7 @@ INLINE void one_row(struct layout f, const struct op *op, const struct panel *pa
 INLINE void unpack_panel(struct layout f, const struct panel *panel, struct tile *out)
 {
     const int64_t n_in = panel->matrix->n_in;
-    struct cursor at = cursor_at(f, panel->matrix->packed + panel->group * group_nbytes(f, n_in));
+    struct cursor at = panel_cursor(f, panel);
     for (struct tile *end = out + n_in / TILE_COLUMNS; out < end; out++)
         unpack_next(f, &at, out);
 }
@@ -158,17 +177,18 @@ INLINE multiply_fn multiply_for(struct layout f)
     return n_scales(f) == 2 ? multiply_two_scales_minimum : has_minimum(f) ? multiply_one_scale_minimum : multiply_one_scale;
 }
 
-typedef f32x16 (*load_fn)(const void *);
+typedef f32x16 (*load_fn)(const uint8_t *p, int64_t other);
 
 INLINE void float_rows(load_fn load, int element_nbytes, const struct op *op, const struct panel *panel, int64_t row, int n)
 {
     const int64_t n_in = panel->matrix->n_in, column_nbytes = GROUP * element_nbytes;
-    const uint8_t *weights = panel->matrix->packed + panel->group * n_in * column_nbytes;
+    const int64_t other = to_second_group(panel, n_in * column_nbytes);
+    const uint8_t *weights = panel_weights(panel, n_in * column_nbytes);
     f32x16 acc[FLOAT_ROWS_AT_ONCE];
     for (int r = 0; r < n; r++)
         acc[r] = splat(0.0f);
     for (int64_t i = 0; i < n_in; i++) {
-        const f32x16 column = load(weights + i * column_nbytes);
+        const f32x16 column = load(weights + i * column_nbytes, other);
         for (int r = 0; r < n; r++)
             acc[r] = fma16(column, splat(op->x[(row + r) * n_in + i]), acc[r]);
     }
@@ -194,15 +214,15 @@ typedef void (*panel_fn)(const struct op *op, const struct panel *panel, int64_t
 QUANTISED_FORMATS(ROW)
 #undef ROW
 
-#define ROW(name, element_nbytes, load)                                                                            \
+#define ROW(name, element_nbytes)                                                                            \
     static void panel_##name(const struct op *op, const struct panel *panel, int64_t row, int64_t end,             \
                              uint8_t *scratch)                                                                     \
     {                                                                                                              \
         (void)scratch;                                                                                             \
         for (; row + FLOAT_ROWS_AT_ONCE <= end; row += FLOAT_ROWS_AT_ONCE)                                         \
-            float_rows(load, element_nbytes, op, panel, row, FLOAT_ROWS_AT_ONCE);                                  \
+            float_rows(load_##name##_pair, element_nbytes, op, panel, row, FLOAT_ROWS_AT_ONCE);                                  \
         for (; row < end; row++)                                                                                   \
-            float_rows(load, element_nbytes, op, panel, row, 1);                                                   \
+            float_rows(load_##name##_pair, element_nbytes, op, panel, row, 1);                                                   \
     }
 FLOAT_FORMATS(ROW)
 #undef ROW
@@ -215,7 +235,7 @@ static const panel_fn PANELS[N_FORMATS] = {
 
 static int64_t n_panels_of(const struct matrix *matrix)
 {
-    return (matrix->n_out + GROUP - 1) / GROUP;
+    return (matrix->n_out + PAIR - 1) / PAIR;
 }
 
 /* Panel number i of the op's matrices, one after the other. */
@@ -224,8 +244,8 @@ static struct panel panel_at(const struct op *op, int64_t i)
     const struct matrix *matrix = op->matrices;
     for (; i >= n_panels_of(matrix); matrix++)
         i -= n_panels_of(matrix);
-    const int64_t left = matrix->n_out - i * GROUP;
-    return (struct panel){matrix, i, left < GROUP ? (int)left : GROUP};
+    const int64_t left = matrix->n_out - i * PAIR;
+    return (struct panel){matrix, i * PAIR, left < PAIR ? (int)left : PAIR};
 }
 
 /* out = x @ w.T (+ bias) (+ residual), the matrices' outputs side by side. Reads x or x_q16 as the formats need. */
@@ -257,7 +277,7 @@ INLINE float tile_value(struct layout f, const struct tile *tile, int lane, int 
 
 INLINE void embed_quantised(struct layout f, const struct matrix *table, int64_t id, float *out)
 {
-    struct cursor at = cursor_at(f, table->packed + id / GROUP * group_nbytes(f, table->n_in));
+    struct cursor at = cursor_at(f, table->packed + id / GROUP * group_nbytes(f, table->n_in), 0);
     for (int64_t t = 0; t < table->n_in / TILE_COLUMNS; t++) {
         struct tile tile;
         unpack_next(f, &at, &tile);
@@ -270,7 +290,7 @@ INLINE void embed_float(load_fn load, int element_nbytes, const struct matrix *t
 {
     const uint8_t *w = table->packed + id / GROUP * GROUP * table->n_in * element_nbytes;
     for (int64_t i = 0; i < table->n_in; i++)
-        out[i] = load(w + i * GROUP * element_nbytes)[id % GROUP];
+        out[i] = load(w + i * GROUP * element_nbytes, 0)[id % GROUP];
 }
 
 typedef void (*embed_fn)(const struct matrix *table, int64_t id, float *out);
@@ -283,10 +303,10 @@ typedef void (*embed_fn)(const struct matrix *table, int64_t id, float *out);
 QUANTISED_FORMATS(ROW)
 #undef ROW
 
-#define ROW(name, element_nbytes, load)                                         \
+#define ROW(name, element_nbytes)                                         \
     static void embed_##name(const struct matrix *table, int64_t id, float *out) \
     {                                                                           \
-        embed_float(load, element_nbytes, table, id, out);                      \
+        embed_float(load_##name##_pair, element_nbytes, table, id, out);                      \
     }
 FLOAT_FORMATS(ROW)
 #undef ROW

@@ -4,29 +4,29 @@
 #include "pool.h"
 
 /* Bytes [row][4 j + t] of a tile as its vectors w[j]. */
-static void interleave(uint8_t q[GROUP][TILE_COLUMNS], u8x64 *w)
+static void interleave(uint8_t q[GROUP][TILE_COLUMNS], u8x32 *w)
 {
     for (int j = 0; j < TILE_VECTORS; j++) {
-        uint8_t bytes[VECTOR_NBYTES];
-        for (int i = 0; i < VECTOR_NBYTES; i++)
+        uint8_t bytes[32];
+        for (int i = 0; i < 32; i++)
             bytes[i] = q[i / 4][4 * j + i % 4];
-        w[j] = load_u8x64(bytes);
+        w[j] = load_u8x32(bytes);
     }
 }
 
-INLINE void pack_quants(struct layout f, const u8x64 *w, uint8_t *low)
+INLINE void pack_quants(struct layout f, const u8x32 *w, uint8_t *low)
 {
-    uint8_t *high = low + f.low * VECTOR_NBYTES;
+    uint8_t *high = low + f.low * 32;
     for (int v = 0; v < f.low; v++) {
-        u8x64 bits = f.low == 8 ? w[v] : f.low == 4 ? (w[v] & 15) | w[v + 4] << 4
+        u8x32 bits = f.low == 8 ? w[v] : f.low == 4 ? (w[v] & 15) | w[v + 4] << 4
                                                     : (w[v] & 3) | (w[v + 2] & 3) << 2 | (w[v + 4] & 3) << 4 | w[v + 6] << 6;
-        store_u8x64(low + VECTOR_NBYTES * v, bits);
+        store_u8x32(low + 32 * v, bits);
     }
     for (int v = 0; v < f.high; v++) {
-        u8x64 bits = {0};
+        u8x32 bits = {0};
         for (int s = 0; s < 8 / f.high; s++)
             bits |= (w[v + s * f.high] >> f.low) << (s * f.high);
-        store_u8x64(high + VECTOR_NBYTES * v, bits);
+        store_u8x32(high + 32 * v, bits);
     }
 }
 
@@ -38,10 +38,10 @@ static void put_half(uint8_t *p, uint16_t half)
 /* The scale fields of one row in the header of its super-block. */
 INLINE void pack_header(struct layout f, const struct block *block, int row, uint8_t *header)
 {
-    if (header_nbytes(f) >= HALVES_NBYTES)
+    if (header_nbytes(f) >= 16)
         put_half(header + 2 * row, block->d);
-    if (header_nbytes(f) == 2 * HALVES_NBYTES)
-        put_half(header + HALVES_NBYTES + 2 * row, block->m);
+    if (header_nbytes(f) == 32)
+        put_half(header + 16 + 2 * row, block->m);
 }
 
 /* The scale fields of one row in tile t of its block. */
@@ -49,18 +49,18 @@ INLINE void pack_scales(struct layout f, const struct block *block, int row, int
 {
     switch (f.scales) {
     case SCALES_DM:
-        put_half(p + HALVES_NBYTES + 2 * row, block->m); /* fall through */
+        put_half(p + 16 + 2 * row, block->m); /* fall through */
     case SCALES_D:
         put_half(p + 2 * row, block->d);
         break;
     case SCALES_K:
         p[row] = block->sc[t];
-        p[GROUP + row] = block->mn[t];
+        p[8 + row] = block->mn[t];
         break;
     case SCALES_K16:
     case SCALES_K16M:
         for (int half = 0; half < 2; half++)
-            p[GROUP * half + row] = (uint8_t)(block->sc[2 * t + half] | block->mn[2 * t + half] << 4);
+            p[8 * half + row] = (uint8_t)(block->sc[2 * t + half] | block->mn[2 * t + half] << 4);
         break;
     }
 }
@@ -81,7 +81,7 @@ INLINE void pack_group(struct layout f, decode_fn decode, const uint8_t *raw, ui
         packed += header_nbytes(f);
         for (int t = 0; t < n_tiles; t++, packed += tile_nbytes(f)) {
             uint8_t q[GROUP][TILE_COLUMNS];
-            u8x64 w[TILE_VECTORS];
+            u8x32 w[TILE_VECTORS];
             for (int row = 0; row < GROUP; row++) {
                 pack_scales(f, &blocks[row], row, t, packed);
                 memcpy(q[row], blocks[row].q + t * TILE_COLUMNS, TILE_COLUMNS);
@@ -113,7 +113,7 @@ typedef void (*pack_fn)(const uint8_t *raw, uint8_t *packed, int n_rows, int64_t
 QUANTISED_FORMATS(ROW)
 #undef ROW
 
-#define ROW(name, element_nbytes, load)                                                              \
+#define ROW(name, element_nbytes)                                                                    \
     static void pack_##name(const uint8_t *raw, uint8_t *packed, int n_rows, int64_t n_in)           \
     {                                                                                                \
         pack_group_float(element_nbytes, raw, packed, n_rows, n_in);                                 \
@@ -127,7 +127,7 @@ static const struct {
     int quantised;
     struct layout layout; /* of floats: block 1 */
 } FORMATS[N_FORMATS] = {
-#define ROW(name, element_nbytes, load) {#name, pack_##name, 0, {1, element_nbytes, 0, 0, SCALES_D, 0}},
+#define ROW(name, element_nbytes) {#name, pack_##name, 0, {1, element_nbytes, 0, 0, SCALES_D, 0}},
     FLOAT_FORMATS(ROW)
 #undef ROW
 #define ROW(name, ...) {#name, pack_##name, 1, {__VA_ARGS__}},

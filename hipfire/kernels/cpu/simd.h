@@ -24,8 +24,10 @@
 
 typedef uint8_t u8x16 __attribute__((vector_size(16)));
 typedef int8_t i8x16 __attribute__((vector_size(16)));
-typedef uint8_t u8x64 __attribute__((vector_size(64)));
+typedef uint8_t u8x8 __attribute__((vector_size(8)));
+typedef uint8_t u8x32 __attribute__((vector_size(32)));
 typedef int16_t i16x8 __attribute__((vector_size(16)));
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
 typedef int16_t i16x16 __attribute__((vector_size(32)));
 typedef uint16_t u16x16 __attribute__((vector_size(32)));
 typedef uint16_t u16x32 __attribute__((vector_size(64)));
@@ -52,12 +54,13 @@ enum { LANES = 16 };
         memcpy(p, &v, sizeof v);                           \
     }
 DEFINE_MEMORY(i8x16)
-DEFINE_MEMORY(u8x16)
-DEFINE_MEMORY(u8x64)
+DEFINE_MEMORY(u8x8)
+DEFINE_MEMORY(u8x32)
 DEFINE_MEMORY(i16x16)
+DEFINE_MEMORY(u16x8)
 DEFINE_MEMORY(u16x16)
-DEFINE_MEMORY(u16x32)
 DEFINE_MEMORY(f16x16)
+DEFINE_MEMORY(f32x8)
 DEFINE_MEMORY(f32x16)
 
 INLINE f32x16 splat(float x)
@@ -71,6 +74,42 @@ INLINE i16x32 splat_pair(const int16_t *p)
     uint32_t word;
     memcpy(&word, p, sizeof word);
     return (i16x32)((u32x16){0} + word);
+}
+
+/* 8 elements at p and 8 at p + other. */
+#define JOIN(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+
+INLINE f32x16 load_f32_pair(const uint8_t *p, int64_t other)
+{
+    return JOIN(load_f32x8(p), load_f32x8(p + other));
+}
+
+INLINE u16x16 load_u16_pair(const uint8_t *p, int64_t other)
+{
+    return JOIN(load_u16x8(p), load_u16x8(p + other));
+}
+
+INLINE f32x16 load_f16_pair(const uint8_t *p, int64_t other)
+{
+    return __builtin_convertvector((f16x16)load_u16_pair(p, other), f32x16);
+}
+
+INLINE f32x16 load_bf16_pair(const uint8_t *p, int64_t other)
+{
+    return (f32x16)(__builtin_convertvector(load_u16_pair(p, other), u32x16) << 16);
+}
+
+INLINE u8x16 load_u8_pair(const uint8_t *p, int64_t other)
+{
+    return JOIN(load_u8x8(p), load_u8x8(p + other));
+}
+
+/* 32 bytes of each, as words of 16 bits. */
+INLINE u16x32 load_words_pair(const uint8_t *p, int64_t other)
+{
+    const u16x16 a = load_u16x16(p), b = load_u16x16(p + other);
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
+                                   23, 24, 25, 26, 27, 28, 29, 30, 31);
 }
 
 /* a * b + c, rounded once where the target can. */
@@ -93,11 +132,6 @@ INLINE float fma1(float a, float b, float c)
 INLINE f32x16 load_f16_as_f32(const void *p)
 {
     return __builtin_convertvector(load_f16x16(p), f32x16);
-}
-
-INLINE f32x16 load_bf16_as_f32(const void *p)
-{
-    return (f32x16)(__builtin_convertvector(load_u16x16(p), u32x16) << 16);
 }
 
 /* yes where the mask is set, else no. */
