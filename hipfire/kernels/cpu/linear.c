@@ -10,13 +10,12 @@
 
 enum {
 #if defined(__AVX512F__)
-    ROWS_AT_ONCE = 12,      /* activation rows that share the loads of a tile, as many as the registers hold */
+    ROWS_AT_ONCE = 12, /* activation rows that share the loads of a tile, as many as the registers hold */
 #else
     ROWS_AT_ONCE = 4,
 #endif
     FEW_ROWS = 4,
-    FLOAT_ROWS_AT_ONCE = 4, /* enough independent sums to hide the latency of fma */
-    ROW_BLOCK = 120,        /* activation rows of one work item: they stay in the second-level cache */
+    ROW_BLOCK = 120, /* activation rows of one work item: they stay in the second-level cache */
 };
 
 EXPORT int64_t hf_linear_scratch_nbytes(int64_t n_in)
@@ -51,6 +50,16 @@ INLINE struct cursor panel_cursor(struct layout f, const struct panel *panel)
 {
     const int64_t nbytes = group_nbytes(f, panel->matrix->n_in);
     return cursor_at(f, panel_weights(panel, nbytes), to_second_group(panel, nbytes));
+}
+
+/* Prefetch what the next panel has where this one has nbytes at `p`, in both groups. The hardware's prefetchers stop at
+ * page borders, and do not know that two streams go on behind each other. */
+INLINE void prefetch_next(const uint8_t *p, int64_t other, int nbytes)
+{
+    for (int line = 0; line < nbytes; line += 64) {
+        __builtin_prefetch(p + 2 * other + line);
+        __builtin_prefetch(p + 3 * other + line);
+    }
 }
 
 INLINE void put(const struct op *op, const struct panel *panel, int64_t row, f32x16 value)
@@ -114,12 +123,7 @@ INLINE void one_row(struct layout f, const struct op *op, const struct panel *pa
     f32x16 acc = splat(0.0f);
     for (const uint8_t *end = block + q16_row_nbytes(n_in); block < end; block += sizeof(struct q16_block)) {
         struct tile tile;
-        /* The hardware's prefetchers stop at page borders; the weights go on behind them. The two groups are read side
-         * by side, so that each of them goes on where the next panel's lies. */
-        for (int line = 0; line < tile_nbytes(f); line += 64) {
-            __builtin_prefetch(at.tile + 2 * at.other + line);
-            __builtin_prefetch(at.tile + 3 * at.other + line);
-        }
+        prefetch_next(at.tile, at.other, tile_nbytes(f));
         unpack_next(f, &at, &tile);
         multiply_tile(n_scales(f), has_minimum(f), &tile, block, 0, 1, &acc);
     }
@@ -184,10 +188,12 @@ INLINE void float_rows(load_fn load, int element_nbytes, const struct op *op, co
     const int64_t n_in = panel->matrix->n_in, column_nbytes = GROUP * element_nbytes;
     const int64_t other = to_second_group(panel, n_in * column_nbytes);
     const uint8_t *weights = panel_weights(panel, n_in * column_nbytes);
-    f32x16 acc[FLOAT_ROWS_AT_ONCE];
+    f32x16 acc[ROWS_AT_ONCE];
     for (int r = 0; r < n; r++)
         acc[r] = splat(0.0f);
     for (int64_t i = 0; i < n_in; i++) {
+        if (n == 1)
+            prefetch_next(weights + i * column_nbytes, other, (int)column_nbytes);
         const f32x16 column = load(weights + i * column_nbytes, other);
         for (int r = 0; r < n; r++)
             acc[r] = fma16(column, splat(op->x[(row + r) * n_in + i]), acc[r]);
@@ -219,10 +225,12 @@ QUANTISED_FORMATS(ROW)
                              uint8_t *scratch)                                                                     \
     {                                                                                                              \
         (void)scratch;                                                                                             \
-        for (; row + FLOAT_ROWS_AT_ONCE <= end; row += FLOAT_ROWS_AT_ONCE)                                         \
-            float_rows(load_##name##_pair, element_nbytes, op, panel, row, FLOAT_ROWS_AT_ONCE);                                  \
+        for (; row + ROWS_AT_ONCE <= end; row += ROWS_AT_ONCE)                                                     \
+            float_rows(load_##name##_pair, element_nbytes, op, panel, row, ROWS_AT_ONCE);                          \
+        for (; row + FEW_ROWS <= end; row += FEW_ROWS)                                                             \
+            float_rows(load_##name##_pair, element_nbytes, op, panel, row, FEW_ROWS);                              \
         for (; row < end; row++)                                                                                   \
-            float_rows(load_##name##_pair, element_nbytes, op, panel, row, 1);                                                   \
+            float_rows(load_##name##_pair, element_nbytes, op, panel, row, 1);                                     \
     }
 FLOAT_FORMATS(ROW)
 #undef ROW
