@@ -19,6 +19,7 @@ PACKAGE = ROOT / "hipfire"
 
 MAY_IMPORT = {
     "errors": "",
+    "log_lines": "",
     "dtypes": "",
     "config": "errors",
     "formats": "dtypes errors",
@@ -30,11 +31,11 @@ MAY_IMPORT = {
     "hip": "errors",
     "devices": "program kernels hip dtypes errors",
     "wire": "errors",
-    "engine": "models devices formats program wire dtypes errors",
+    "engine": "models devices formats program wire dtypes errors log_lines",
     "service": "text wire catalog config formats errors",
     "server": "service text config errors",
     "lifecycle": "config errors",
-    "cli": "server service lifecycle catalog text config errors",
+    "cli": "server service lifecycle catalog text config errors log_lines",
     "__main__": "cli",
 }
 

@@ -36,6 +36,17 @@ def resolve_or_pull(name: str, store: Store, environment: Environment) -> Instal
         return store.resolve(name)
 
 
+def name_for_serve(name: str, store: Store, environment: Environment) -> str:
+    """What a serve of this machine may call a model, which is downloaded first if it is a known tag.
+
+    A name that means nothing here may mean something there. Raises DownloadError.
+    """
+    try:
+        return resolve_or_pull(name, store, environment).tag
+    except ModelNotFound:
+        return name
+
+
 def pull_with_progress(card: Card, store: Store, environment: Environment) -> Path:
     """Download a model and show how it goes on stderr. Raises DownloadError."""
     with announced(environment.home, DOWNLOAD, model=card.tag):

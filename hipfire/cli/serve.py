@@ -20,12 +20,23 @@ from hipfire.cli.tags import any_tag
 from hipfire.cli.where import Where, read_where
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Settings
-from hipfire.errors import ModelNotFound
+from hipfire.errors import DeviceError, ModelNotFound
 from hipfire.lifecycle.detach import Child, ModelState, Report, StartFailed, detach, wait_until_up
 from hipfire.lifecycle.notify import notify_ready
 from hipfire.lifecycle.pidfile import pidfile
 from hipfire.lifecycle.port import bind
 from hipfire.lifecycle.processes import SERVE, announced
+
+
+def _refuse_more_than_one_device(ctx: click.Context, param: click.Parameter, n_devices: int | None) -> None:
+    del ctx, param
+    if n_devices is not None and n_devices > 1:
+        raise DeviceError(f"--tp {n_devices}: this build runs a model on one device", hint="leave --tp out")
+
+
+def _log_json(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        give_flag(ctx, "log.format", "json", param.opts[-1])
 
 
 @click.command(
@@ -45,6 +56,21 @@ from hipfire.lifecycle.processes import SERVE, announced
 @setting_option("serve.idle_timeout", "--idle-timeout")
 @setting_option("hardware.device", "--device")
 @setting_option("hardware.threads", "--threads")
+@click.option(
+    "--tp",
+    type=click.IntRange(1, 64),
+    callback=_refuse_more_than_one_device,
+    expose_value=False,
+    metavar="N",
+    help="Devices to spread a model over. This build uses one: more are refused.",
+)
+@click.option(
+    "--json-logs",
+    is_flag=True,
+    callback=_log_json,
+    expose_value=False,
+    help="Log one JSON object a line, for programs: log.format = json.",
+)
 @click.option("--no-prewarm", is_flag=True, help="Load the model at the first request, not at once.")
 @click.option("-d", "--detach", "--background", is_flag=True, help="Go on in the background, once it is up.")
 @click.option("--wait", is_flag=True, help="With -d: come back when the model is loaded too.")
@@ -109,9 +135,9 @@ def run(plan: Plan, environment: Environment) -> None:
             _see_through(child, sockets, plan)
             return
         report = child
-        log_to_file(plan.settings.log.level, environment.log_file)
+        log_to_file(plan.settings.log, environment.log_file)
     else:
-        log_to_stderr(plan.settings.log.level)
+        log_to_stderr(plan.settings.log)
     with (
         announced(
             environment.home,

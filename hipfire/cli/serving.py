@@ -15,7 +15,7 @@ import trio
 
 from hipfire.catalog.store import Store
 from hipfire.cli.report import sole_cause
-from hipfire.cli.serve_screen import ServeScreen
+from hipfire.cli.serve_screen import ServeLog, ServeScreen
 from hipfire.config.schema import Settings
 from hipfire.server.app import run_server
 from hipfire.service.engine_process import spawn_engine
@@ -56,10 +56,14 @@ def serve(setup: Setup) -> None:
 
 async def _serve(setup: Setup) -> None:
     settings = setup.settings
-    screen = ServeScreen(settings.serve, stop_with=setup.stop_with)
+    screen: ServeScreen | ServeLog
+    if settings.log.format == "json":
+        screen = ServeLog(settings.serve)
+    else:
+        screen = ServeScreen(settings.serve, stop_with=setup.stop_with)
     # What the engine has to say at the info level, the service says too.
     level = settings.log.level
-    spawn = partial(spawn_engine, "warning" if level == "info" else level, setup.home)
+    spawn = partial(spawn_engine, "warning" if level == "info" else level, setup.home, log_format=settings.log.format)
     service = Service(settings=settings, catalog=setup.store, spawn=spawn, on_loading=screen.show_loading)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -74,7 +78,7 @@ async def _serve(setup: Setup) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _prewarm(service: Service, screen: ServeScreen, on_prewarmed: Callable[[bool], None]) -> None:
+async def _prewarm(service: Service, screen: ServeScreen | ServeLog, on_prewarmed: Callable[[bool], None]) -> None:
     with screen.load_bar():
         await service.prewarm()
     if service.resident is not None:

@@ -140,7 +140,7 @@ def test_a_large_log_is_rotated_at_the_start_and_while_it_runs(detached: Program
     assert log.stat().st_size < 1000
     with log.open("ab") as file:
         file.write(b"second\n" + b"\n" * (10 << 20))
-    httpx.get(f"http://127.0.0.1:{port}/stats", trust_env=False)
+    httpx.get(f"http://127.0.0.1:{port}/v1/models/none", trust_env=False)
     httpx.get(f"http://127.0.0.1:{port}/v1/models", trust_env=False)
     assert b"second\n" in previous.read_bytes()
     assert log.stat().st_size < 1000

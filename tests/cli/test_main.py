@@ -69,6 +69,33 @@ def test_a_closed_pipe_is_no_error(program: Program, install: Callable[[str], ob
     assert listing.returncode == 1
 
 
+@pytest.mark.parametrize("args", [["--version"], ["help"], ["list", "-r"], ["list", "-j"], ["ps", "-j"], ["diag"]])
+def test_output_that_does_not_fit_is_one_line(args: list[str], program: Program) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hipfire", *args],
+            env=program.variables,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "hipfire: cannot write the output: No space left on device\n")
+
+
+def test_a_file_that_the_system_refuses_is_named(program: Program) -> None:
+    program.root.mkdir()
+    program.root.joinpath("models").write_text("no folder")
+    done = program.run("rm", "-y", "mine")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["HIPFIRE_LOCAL", "HIPFIRE_DEBUG"])
+def test_a_variable_that_is_neither_true_nor_false_is_an_error(name: str, program: Program) -> None:
+    done = program.run("list", **{name: "perhaps"})
+    assert (done.returncode, done.stderr) == (1, f"hipfire: {name} must be true or false, not 'perhaps'\n")
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys, hipfire.cli.main as main\n"
