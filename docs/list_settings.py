@@ -15,9 +15,11 @@ Written by `docs/list_settings.py` from `hipfire/config/schema.py`.
 
 A setting comes from, the first wins: a flag of the command; an environment variable; `config.toml` in the state root
 (`~/.hipfire`, or where `HIPFIRE_HOME` says); the model's card, for `generation.*` and `prompt.system`; the default.
-In `config.toml` a key is a table and a name:
+In `config.toml` a key is a table and a name, save those without a dot, which stand above the tables:
 
 ```toml
+thinking = "off"
+
 [serve]
 port = 8080
 max_concurrent = 4

@@ -3,13 +3,18 @@
 The templates are made for these tests: short, with the marks by which the family is told.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from scripted_engine import Script
 from scripted_server import ScriptedServer, scripted_server
 from scripted_service import models_in, some_settings, tiny_tokenizer, tokens_of
+
+from hipfire.config.layers import with_card
+
+NOTHING_SET: Mapping[str, object] = MappingProxyType({})
 
 # Its parts in the order of a prompt: tools, turns with reasoning and calls, the beginning of the answer.
 _TOOLS = "{% if tools %}T:{% for t in tools %}{{ t.function.name }},{% endfor %};{% endif %}"
@@ -44,11 +49,13 @@ def prompt_text(server: ScriptedServer, index: int = -1) -> str:
 
 
 @asynccontextmanager
-async def family_server(folder: Path, family: str, output: str, **script: object) -> AsyncIterator[ScriptedServer]:
-    """A server whose model is of a family and says one thing, whatever it is asked."""
+async def family_server(
+    folder: Path, family: str, output: str, *, set_values: Mapping[str, object] = NOTHING_SET, **script: object
+) -> AsyncIterator[ScriptedServer]:
+    """A server whose model is of a family and says one thing, whatever it is asked. `set_values`: settings by key."""
     template = folder / f"{family}.jinja"
     template.write_text(TEMPLATES[family], encoding="utf-8")
-    settings = some_settings(prompt={"chat_template": str(template)})
+    settings = with_card(some_settings(prompt={"chat_template": str(template)}), set_values, tag="any")
     models = folder / "models"
     models.mkdir(exist_ok=True)
     if not list(models.iterdir()):

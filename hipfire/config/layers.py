@@ -96,7 +96,7 @@ def _line_of(text: str, key: str) -> int:
 
 def _nearest(key: str) -> str:
     # A bare `port` is most likely `serve.port`, however different the two look as strings.
-    ends = [known for known in SETTINGS if known.split(".")[1] == key.rsplit(".", maxsplit=1)[-1]]
+    ends = [known for known in SETTINGS if known.split(".")[-1] == key.rsplit(".", maxsplit=1)[-1]]
     near = ends or difflib.get_close_matches(key, SETTINGS, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else "known are: " + ", ".join(SETTINGS)
 

@@ -15,6 +15,9 @@ T = TypeVar("T")
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+BUDGETS = ("low", "med", "high", "xhigh", "max", "uncapped")
+
 
 class Origin(enum.IntEnum):
     """Where a value comes from; the larger wins."""
@@ -87,6 +90,10 @@ def setting(
     return attrs.field(default=default, metadata={Declaration: declaration})
 
 
+TOP_LEVEL = "top level"
+"""Marks a group whose settings have keys without its name."""
+
+
 @attrs.frozen(kw_only=True)
 class Serve:
     """The HTTP server."""
@@ -140,6 +147,22 @@ class Generation:
 
 
 @attrs.frozen(kw_only=True)
+class Reasoning:
+    """What a request leaves open about reasoning. These keys stand at the top of the file, in no table."""
+
+    thinking: str = setting(
+        "on", "Whether a model reasons that can be told; unset, its family's own way holds.", choices=("on", "off")
+    )
+    reasoning_effort: str = setting(
+        "auto", "How strongly the prompt asks for reasoning; auto: as the family does.", choices=("auto", *EFFORTS)
+    )
+    thinking_budget: str | None = setting(None, "Most tokens of reasoning, by name.", choices=BUDGETS)
+    max_think_tokens: int = setting(
+        0, "Most tokens of reasoning, before the answer must come; 0 sets no bound.", within=Range(low=0, high=MIB)
+    )
+
+
+@attrs.frozen(kw_only=True)
 class Memory:
     """What the model and its state may take."""
 
@@ -189,6 +212,7 @@ class Settings:
 
     serve: Serve = attrs.field(factory=Serve)
     generation: Generation = attrs.field(factory=Generation)
+    reasoning: Reasoning = attrs.field(factory=Reasoning, metadata={TOP_LEVEL: True})
     memory: Memory = attrs.field(factory=Memory)
     prompt: Prompt = attrs.field(factory=Prompt)
     hardware: Hardware = attrs.field(factory=Hardware)
@@ -216,6 +240,7 @@ class Settings:
 class Setting:
     """One declared setting, by its full name."""
 
+    key: str
     group: str
     name: str
     type: Any
@@ -224,10 +249,6 @@ class Setting:
     within: Range | None
     choices: tuple[str, ...]
     env: str
-
-    @property
-    def key(self) -> str:
-        return f"{self.group}.{self.name}"
 
 
 def _declared() -> Mapping[str, Setting]:
@@ -238,6 +259,7 @@ def _declared() -> Mapping[str, Setting]:
         for field in attrs.fields(group.type):
             declaration = field.metadata[Declaration]
             declared = Setting(
+                key=field.name if TOP_LEVEL in group.metadata else f"{group.name}.{field.name}",
                 group=group.name,
                 name=field.name,
                 type=field.type,

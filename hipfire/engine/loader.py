@@ -86,10 +86,16 @@ class Loader:
         limits = self._fit(load, model, device)
         _explain(limits.max_seq, load, model)
         tensors = {weight.name: checkpoint.tensors[weight.name].data for weight in model.program.weights}
+
+        def on_placed(fraction: float) -> None:
+            # A device that keeps its own copy needs the file's no longer; else both would be in memory at the end.
+            checkpoint.drop_pages()
+            on_progress(fraction)
+
         return LoadedModel(
             model=model,
             device=device,
-            executable=device.load(model.program, tensors, limits, on_progress=on_progress),
+            executable=device.load(model.program, tensors, limits, on_progress=on_placed),
             context_length=limits.max_seq,
             n_slots=limits.n_slots,
             max_concurrent=load.max_concurrent,

@@ -4,7 +4,7 @@ The canonical names are GGUF's (`blk.0.attn_q.weight`, `llama.block_count`): oth
 Knows no architecture: `models` decides what the tensors mean.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hipfire.dtypes import DType
+from hipfire.formats.mapped_file import MappedFile
 
 MetaValue = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
 
@@ -47,7 +48,13 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     nbytes: int
     rope_interleaved: bool
+    files: Sequence[MappedFile] = ()
     _close: Callable[[], None] = attrs.field(alias="close")
+
+    def drop_pages(self) -> None:
+        """Give back the memory of tensor data that was read: see `MappedFile.drop_pages`."""
+        for file in self.files:
+            file.drop_pages()
 
     def close(self) -> None:
         """Unmap the file. Idempotent."""

@@ -98,6 +98,7 @@ def open_gguf(path: Path) -> Checkpoint:
         tensors=tensors,
         nbytes=sum(part.file.nbytes for part in parts),
         rope_interleaved=architecture in _INTERLEAVED,
+        files=[part.file for part in parts],
         close=close,
     )
 

@@ -93,6 +93,7 @@ def open_huggingface(path: Path) -> Checkpoint:
         tensors=tensors,
         nbytes=sum(file.nbytes for file in files),
         rope_interleaved=False,
+        files=files,
         close=close,
     )
 

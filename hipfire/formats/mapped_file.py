@@ -43,6 +43,14 @@ class MappedFile:
         """A read-only view; the caller has checked that the range lies within the file."""
         return np.frombuffer(self.data, np.uint8, count=nbytes, offset=offset)
 
+    def drop_pages(self) -> None:
+        """Give back the memory of what was read; what is read again comes from the file again.
+
+        It then lies in the system's cache of files only, which has it as long as nobody needs the memory.
+        """
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.data.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Unmap, or leave that to the last view that is still in use. Idempotent."""
         # BufferError: unmapping under a view would be a segmentation fault at its next use. Without references

@@ -11,12 +11,10 @@ from typing import Annotated, Any, NewType
 import attrs
 import cattrs
 
-from hipfire.config.schema import Range
+from hipfire.config.schema import BUDGETS, EFFORTS, Range
 from hipfire.server.strict import BadField, expected, structure_text
 from hipfire.service.request import ReasoningWishes
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-BUDGETS = ("low", "med", "high", "xhigh", "max", "uncapped")
 MODE_ARGUMENTS = ("enable_thinking", "preserve_thinking")
 
 Effort = NewType("Effort", str)
@@ -52,16 +50,14 @@ def wishes(
     thinking_budget: Budget | None,
     chat_template_kwargs: TemplateArguments | None,
 ) -> ReasoningWishes:
-    """What the fields ask for, each with its path; a cap of 0 asks for nothing."""
+    """What the fields ask for, each with its path; a cap of 0 asks for none."""
     nested, arguments = reasoning or Reasoning(), chat_template_kwargs or {}
     return ReasoningWishes(
         modes=_given(
             ("thinking", thinking), ("chat_template_kwargs.enable_thinking", arguments.get("enable_thinking"))
         ),
         efforts=_given(("reasoning_effort", reasoning_effort), ("reasoning.effort", nested.effort)),
-        caps=_given(
-            ("max_think_tokens", max_think_tokens or None), ("reasoning.max_tokens", nested.max_tokens or None)
-        ),
+        caps=_given(("max_think_tokens", max_think_tokens), ("reasoning.max_tokens", nested.max_tokens)),
         budgets=_given(("thinking_budget", thinking_budget), ("reasoning.budget", nested.budget)),
         preserves=_given(("chat_template_kwargs.preserve_thinking", arguments.get("preserve_thinking"))),
     )

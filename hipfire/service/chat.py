@@ -20,6 +20,7 @@ from hipfire.service.link import EngineLink
 from hipfire.service.pipeline import AnswerPipeline
 from hipfire.service.reasoning import ReasoningPlan, plan_reasoning
 from hipfire.service.reasoning_cap import span_cap
+from hipfire.service.reasoning_defaults import with_defaults
 from hipfire.service.request import ChatJob
 from hipfire.service.residency import LoadedModel, Residency
 from hipfire.service.sampling import fit_max_tokens, refuse_hopeless_length, resolve_sampling
@@ -81,7 +82,8 @@ class Chat:
         model = await self._residency.acquire(self._wanted)
         self._held.callback(self._residency.release)
         queue_ms = 1000 * (trio.current_time() - arrived_at)
-        plan = plan_reasoning(self._job.reasoning, model.text.family, model=self.model)
+        wishes = with_defaults(self._job.reasoning, model.settings)
+        plan = plan_reasoning(wishes, model.text.family, model=self.model)
         prepared = await trio.to_thread.run_sync(partial(self._prepared, model, plan), abandon_on_cancel=True)
         if self._residency.resident is not model:
             raise EngineUnavailable("the engine died meanwhile and is being restarted", hint="try again")

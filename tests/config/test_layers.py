@@ -54,6 +54,14 @@ def test_every_way_to_write_a_key_is_read_and_found(config: str, tmp_path: Path)
     assert settings.sources["serve.port"].place == f"{tmp_path}/config.toml:{len(config.splitlines())}"
 
 
+def test_a_key_without_a_dot_stands_above_the_tables(tmp_path: Path) -> None:
+    config = "thinking = 'off'\nmax_think_tokens = 7\n[serve]\nport = 5"
+    settings = settings_from(config, tmp_path=tmp_path, variables={"HIPFIRE_REASONING_EFFORT": "low"})
+    assert (settings.reasoning.thinking, settings.reasoning.max_think_tokens) == ("off", 7)
+    assert settings.reasoning.reasoning_effort == "low"
+    assert settings.sourced("max_think_tokens").source.place == f"{tmp_path}/config.toml:2"
+
+
 def test_a_card_replaces_built_in_values_only(tmp_path: Path) -> None:
     settings = settings_from("generation.top_p = 0.5", tmp_path=tmp_path)
     with_recommendations = with_card(
@@ -69,6 +77,10 @@ def test_a_card_replaces_built_in_values_only(tmp_path: Path) -> None:
     ("config", "message"),
     [
         ("\n[serve]\nprot = 1", "/config.toml:3: there is no setting serve.prot (did you mean serve.port?)"),
+        (
+            "[serve]\nthinking = 'on'",
+            "/config.toml:2: there is no setting serve.thinking (did you mean thinking?)",
+        ),
         ("port = 1", "/config.toml:1: there is no setting port (did you mean serve.port?)"),
         (
             "[sampling]\ntemperature = 1",

@@ -20,6 +20,8 @@ from hipfire.config.values import BadValue, check, parse
         ("memory.prefix_cache_bytes", 1 << 40, 1 << 40),
         ("prompt.system", "auto", "auto"),
         ("serve.allowed_hosts", ["a", "b"], ("a", "b")),
+        ("thinking", "off", "off"),
+        ("thinking_budget", "med", "med"),
     ],
 )
 def test_a_fitting_value_is_taken(key: str, value: object, expected: object) -> None:
@@ -47,6 +49,10 @@ def test_a_fitting_value_is_taken(key: str, value: object, expected: object) -> 
         ("memory.max_seq", "all"),
         ("memory.prefix_cache_bytes", (1 << 40) + 1),
         ("memory.prefix_cache", "auto"),
+        ("thinking", False),
+        ("reasoning_effort", "most"),
+        ("thinking_budget", 512),
+        ("max_think_tokens", -1),
     ],
 )
 def test_another_type_or_range_is_refused(key: str, value: object) -> None:

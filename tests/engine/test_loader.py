@@ -69,3 +69,26 @@ def test_numbers_that_make_no_sense_open_nothing(load):
     with pytest.raises(InvalidRequest):
         files.loader.load(load, ignore)
     assert files.n_open == 0
+
+
+class WatchedPages:
+    """Stands in for a mapped file; counts how often its memory was given back."""
+
+    def __init__(self) -> None:
+        self.n_drops = 0
+
+    def drop_pages(self) -> None:
+        self.n_drops += 1
+
+
+def test_what_was_placed_on_the_device_is_not_kept_in_memory_twice():
+    loader = scripted_loader(ScriptedDevice())
+    pages = WatchedPages()
+    drops_at: list[int] = []
+    watched = attrs.evolve(
+        loader, open_checkpoint=lambda path: attrs.evolve(loader.open_checkpoint(path), files=[pages])
+    )
+    watched.load(Load(path="scripted"), lambda fraction: drops_at.append(pages.n_drops))
+    # Piece by piece: at no time are all of the file's pages held.
+    assert drops_at == list(range(1, len(drops_at) + 1))
+    assert len(drops_at) > 1

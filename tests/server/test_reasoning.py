@@ -130,3 +130,28 @@ async def test_an_answer_that_was_begun_goes_on_behind_its_reasoning(tmp_path: P
         message = (await server.chat(messages=messages)).json()["choices"][0]["message"]
         assert prompt_text(server).endswith("a:<think>\n\n</think>\n\nIt ")
     assert message == {"role": "assistant", "content": "is 4."}
+
+
+async def test_what_is_set_holds_until_a_request_says_otherwise(tmp_path: Path) -> None:
+    set_values = {"thinking": "off", "max_think_tokens": 4}
+    async with family_server(tmp_path, "qwen3.5", "It is 4.", set_values=set_values) as server:
+        off = (await server.chat()).json()["hipfire"]
+        assert prompt_text(server).endswith("a:<think>\n\n</think>\n\n")
+        on = (await server.chat(thinking=True)).json()["hipfire"]
+        assert prompt_text(server).endswith("a:<think>\n")
+        uncapped = (await server.chat(thinking=True, max_think_tokens=0)).json()["hipfire"]
+    assert off["config_warnings"] == ["max_think_tokens (a setting): dropped, reasoning is off"]
+    assert off["reasoning"] == {"mode": "off", "effort": None, "cap": None}
+    assert on["reasoning"] == {"mode": "on", "effort": None, "cap": 4}
+    assert uncapped["reasoning"] == {"mode": "on", "effort": None, "cap": None}
+    assert "config_warnings" not in on
+
+
+async def test_what_is_set_and_a_family_does_not_have_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with family_server(tmp_path, "gemma4", "It is 4.", set_values={"thinking_budget": "low"}) as server:
+        hipfire = (await server.chat(thinking=True)).json()["hipfire"]
+    (warning,) = hipfire["config_warnings"]
+    assert warning == "thinking_budget (a setting): dropped, tiny does not take it"
+    assert f"[WARN: INVALID CONFIG] {warning}" in caplog.messages

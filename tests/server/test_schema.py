@@ -231,8 +231,6 @@ def test_what_this_build_lacks_is_refused(fields: dict[str, Any], path: str) -> 
         {"n": 1},
         {"top_logprobs": 0},
         {"parallel_tool_calls": False},
-        {"max_think_tokens": 0},
-        {"reasoning": {"max_tokens": 0}},
         {"messages": [{**MESSAGES[0], "tool_calls": []}]},
     ],
 )
@@ -291,6 +289,11 @@ def test_reasoning_fields_are_told() -> None:
         budgets=(("thinking_budget", "uncapped"), ("reasoning.budget", "med")),
     )
     assert job.template_arguments == {"mood": "good"}
+
+
+def test_a_cap_of_nothing_is_told_since_it_overrides_a_setting() -> None:
+    caps = a_job(max_think_tokens=0, reasoning={"max_tokens": 0}).reasoning.caps
+    assert caps == (("max_think_tokens", 0), ("reasoning.max_tokens", 0))
 
 
 @pytest.mark.parametrize(

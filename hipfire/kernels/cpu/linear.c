@@ -162,12 +162,12 @@ typedef void (*group_fn)(const struct op *op, const struct matrix *matrix, int64
 QUANTISED_FORMATS(ROW)
 #undef ROW
 
-#define ROW(name, element_nbytes, load)                                                                            \
+#define ROW(name, element_nbytes)                                                                                  \
     static void group_##name(const struct op *op, const struct matrix *matrix, int64_t group, int64_t row,         \
                              int64_t end, uint8_t *scratch)                                                        \
     {                                                                                                              \
         (void)scratch;                                                                                             \
-        float_group(load, element_nbytes, op, matrix, group, row, end);                                            \
+        float_group(load_##name##_as_f32, element_nbytes, op, matrix, group, row, end);                    \
     }
 FLOAT_FORMATS(ROW)
 #undef ROW
@@ -236,10 +236,10 @@ typedef void (*embed_fn)(const struct matrix *table, int64_t id, float *out);
 QUANTISED_FORMATS(ROW)
 #undef ROW
 
-#define ROW(name, element_nbytes, load)                                         \
+#define ROW(name, element_nbytes)                                               \
     static void embed_##name(const struct matrix *table, int64_t id, float *out) \
     {                                                                           \
-        embed_float(load, element_nbytes, table, id, out);                      \
+        embed_float(load_##name##_as_f32, element_nbytes, table, id, out);      \
     }
 FLOAT_FORMATS(ROW)
 #undef ROW

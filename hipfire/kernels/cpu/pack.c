@@ -113,7 +113,7 @@ typedef void (*pack_fn)(const uint8_t *raw, uint8_t *packed, int n_rows, int64_t
 QUANTISED_FORMATS(ROW)
 #undef ROW
 
-#define ROW(name, element_nbytes, load)                                                              \
+#define ROW(name, element_nbytes)                                                                    \
     static void pack_##name(const uint8_t *raw, uint8_t *packed, int n_rows, int64_t n_in)           \
     {                                                                                                \
         pack_group_float(element_nbytes, raw, packed, n_rows, n_in);                                 \
@@ -127,7 +127,7 @@ static const struct {
     int quantised;
     struct layout layout; /* of floats: block 1 */
 } FORMATS[N_FORMATS] = {
-#define ROW(name, element_nbytes, load) {#name, pack_##name, 0, {1, element_nbytes, 0, 0, SCALES_D, 0}},
+#define ROW(name, element_nbytes) {#name, pack_##name, 0, {1, element_nbytes, 0, 0, SCALES_D, 0}},
     FLOAT_FORMATS(ROW)
 #undef ROW
 #define ROW(name, ...) {#name, pack_##name, 1, {__VA_ARGS__}},

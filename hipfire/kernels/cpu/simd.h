@@ -81,6 +81,11 @@ INLINE float fma1(float a, float b, float c)
 #endif
 }
 
+INLINE f32x8 load_f32_as_f32(const void *p)
+{
+    return load_f32x8(p);
+}
+
 INLINE f32x8 load_f16_as_f32(const void *p)
 {
     return __builtin_convertvector(load_f16x8(p), f32x8);
