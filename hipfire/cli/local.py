@@ -81,10 +81,16 @@ def _job(question: Question) -> ChatJob:
         max_tokens=max_tokens,
         sampling=SamplingWishes(seed=question.seed, **wishes),
         reasoning=ReasoningWishes(
-            modes=() if question.thinks is None else (("thinking", question.thinks),),
-            efforts=() if question.effort is None else (("reasoning_effort", question.effort),),
+            modes=_wish(question, "thinking"),
+            efforts=_wish(question, "reasoning_effort"),
+            caps=_wish(question, "max_think_tokens"),
+            budgets=_wish(question, "thinking_budget"),
         ),
     )
+
+
+def _wish(question: Question, name: str) -> tuple[tuple[str, Any], ...]:
+    return ((name, question.reasoning[name]),) if name in question.reasoning else ()
 
 
 def _outcome(question: Question, completed: Completed) -> Outcome:

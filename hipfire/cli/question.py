@@ -1,6 +1,7 @@
 """What `run` and `chat` ask, and what comes back, whoever answers it. Knows no HTTP and no engine."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -8,8 +9,6 @@ from hipfire.config.schema import SETTINGS, Origin, Settings
 
 OnText = Callable[[str], None]
 """Called with each further piece of the answer, or of the reasoning."""
-
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 @attrs.frozen(kw_only=True)
@@ -31,16 +30,15 @@ class Turn:
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """A conversation for a model to go on with. `wishes` are the sampling fields that a person chose, by their HTTP
-    names; `thinks` and `effort` what they said about reasoning, None where nothing.
+    """A conversation for a model to go on with. `wishes` are the sampling fields that a person chose, `reasoning` what
+    they said about that, both by their HTTP names.
     """
 
     model: str
     turns: Sequence[Turn]
     seed: int | None
     wishes: Mapping[str, float]
-    thinks: bool | None = None
-    effort: str | None = None
+    reasoning: Mapping[str, object] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -64,25 +62,23 @@ def prompt_of(words: Sequence[str], piped: str) -> str:
     return "\n\n".join(part for part in parts if part.strip())
 
 
-def question_of(
-    settings: Settings,
-    *,
-    model: str,
-    turns: Sequence[Turn],
-    seed: int | None = None,
-    thinks: bool | None = None,
-    effort: str | None = None,
-) -> Question:
+def question_of(settings: Settings, *, model: str, turns: Sequence[Turn], seed: int | None = None) -> Question:
     """The question with what was set for this run alone.
 
     What config.toml or the model's card say is left out: whoever answers knows them too.
     """
-    wishes = {
-        setting.name: settings.sourced(key).value
-        for key, setting in SETTINGS.items()
-        if setting.group == "generation" and _is_chosen(settings, key)
-    }
-    return Question(model=model, turns=turns, seed=seed, wishes=wishes, thinks=thinks, effort=effort)
+
+    def chosen(group: str) -> dict[str, Any]:
+        return {
+            setting.name: settings.sourced(key).value
+            for key, setting in SETTINGS.items()
+            if setting.group == group and _is_chosen(settings, key)
+        }
+
+    reasoning = {name: value for name, value in chosen("reasoning").items() if value not in ("auto", None)}
+    if "thinking" in reasoning:
+        reasoning["thinking"] = reasoning["thinking"] == "on"
+    return Question(model=model, turns=turns, seed=seed, wishes=chosen("generation"), reasoning=reasoning)
 
 
 def system_of(settings: Settings) -> str | None:

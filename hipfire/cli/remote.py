@@ -65,13 +65,10 @@ def _body(question: Question, *, stream: bool) -> dict[str, object]:
         "messages": [_message(turn) for turn in question.turns],
         "stream": stream,
         **question.wishes,
+        **question.reasoning,
     }
     if question.seed is not None:
         body["seed"] = question.seed
-    if question.thinks is not None:
-        body["thinking"] = question.thinks
-    if question.effort is not None:
-        body["reasoning_effort"] = question.effort
     if stream:
         body["stream_options"] = {"include_usage": True}
     return body

@@ -4,17 +4,15 @@ import json
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-import attrs
 import click
 
 from hipfire.catalog.registry import load_registry
 from hipfire.catalog.store import Store
 from hipfire.cli.downloads import name_for_serve, resolve_or_pull
 from hipfire.cli.help import ExampledCommand
-from hipfire.cli.options import setting_option, settings_of
-from hipfire.cli.question import EFFORTS, Listener, Outcome, Turn, prompt_of, question_of, system_of
+from hipfire.cli.options import flag_option, setting_option, settings_of
+from hipfire.cli.question import Listener, Outcome, Turn, prompt_of, question_of, system_of
 from hipfire.cli.remote import ask_serve, find_serve
 from hipfire.cli.tags import any_tag
 from hipfire.config.environment import Environment
@@ -49,8 +47,8 @@ _MAX_PIPED_NBYTES = 64 << 20
 @click.option(
     "--image", "images", multiple=True, metavar="FILE", help="A picture to look at. No model of this build has eyes."
 )
-@click.option("--no-think", is_flag=True, help="Answer without reasoning first.")
-@click.option("--effort", type=click.Choice(EFFORTS), metavar="|".join(EFFORTS), help="How much to reason.")
+@flag_option("thinking", "off", "--no-think", help_text="Answer without reasoning first.")
+@setting_option("reasoning_effort", "--effort")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with text, counts and timings.")
 @click.option("--no-stream", is_flag=True, help="The answer when it is whole, not as it comes.")
 @setting_option("memory.max_seq", "--max-seq")
@@ -61,10 +59,10 @@ def command(
     /,
     model: str,
     prompt: Sequence[str],
+    seed: int | None,
     images: Sequence[str],
     as_json: bool,
     no_stream: bool,
-    **wishes: Any,
 ) -> None:
     """Ask MODEL one thing. The answer, and nothing else, goes to stdout.
 
@@ -80,21 +78,12 @@ def command(
     if images:
         raise Unsupported(f"--image: {model} reads text alone, as all models of this build do")
     answer = Answer(shows=not (as_json or no_stream))
-    outcome = _ask(ctx.obj, settings_of(ctx), model, text, answer, _Wishes(**wishes))
+    outcome = _ask(ctx.obj, settings_of(ctx), model, text, answer, seed)
     if as_json:
         click.echo(json.dumps(answer.document(outcome), indent=2))
     else:
         click.echo("" if answer.shows else answer.text)
     _comment(outcome)
-
-
-@attrs.frozen(kw_only=True)
-class _Wishes:
-    """Flags that go with the question and are no settings."""
-
-    seed: int | None
-    no_think: bool
-    effort: str | None
 
 
 class Answer:
@@ -150,7 +139,7 @@ def _piped() -> str:
 
 
 def _ask(
-    environment: Environment, settings: Settings, model: str, prompt: str, answer: Answer, wishes: _Wishes
+    environment: Environment, settings: Settings, model: str, prompt: str, answer: Answer, seed: int | None
 ) -> Outcome:
     store = Store(environment.models_dir, load_registry())
     local = environment.local or any(settings.sourced(key).source.origin == Origin.FLAG for key in _LOAD_KEYS)
@@ -165,9 +154,7 @@ def _ask(
             *([] if system is None else [Turn(role="system", content=system)]),
             Turn(role="user", content=prompt),
         ],
-        seed=wishes.seed,
-        thinks=False if wishes.no_think else None,
-        effort=wishes.effort,
+        seed=seed,
     )
     listener = Listener(on_text=answer.on_text, on_reasoning=answer.on_reasoning)
     if url is not None:

@@ -15,7 +15,7 @@ from hipfire.cli.address import url_of
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_to_file, log_to_stderr
-from hipfire.cli.options import give_flag, setting_option, settings_of
+from hipfire.cli.options import flag_option, give_flag, setting_option, settings_of
 from hipfire.cli.tags import any_tag
 from hipfire.cli.where import Where, read_where
 from hipfire.config.environment import Environment
@@ -32,11 +32,6 @@ def _refuse_more_than_one_device(ctx: click.Context, param: click.Parameter, n_d
     del ctx, param
     if n_devices is not None and n_devices > 1:
         raise DeviceError(f"--tp {n_devices}: this build runs a model on one device", hint="leave --tp out")
-
-
-def _log_json(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
-    if is_given:
-        give_flag(ctx, "log.format", "json", param.opts[-1])
 
 
 @click.command(
@@ -64,13 +59,7 @@ def _log_json(ctx: click.Context, param: click.Parameter, is_given: bool) -> Non
     metavar="N",
     help="Devices to spread a model over. This build uses one: more are refused.",
 )
-@click.option(
-    "--json-logs",
-    is_flag=True,
-    callback=_log_json,
-    expose_value=False,
-    help="Log one JSON object a line, for programs: log.format = json.",
-)
+@flag_option("log.format", "json", "--json-logs", help_text="Log one JSON object a line, for programs.")
 @click.option("--no-prewarm", is_flag=True, help="Load the model at the first request, not at once.")
 @click.option("-d", "--detach", "--background", is_flag=True, help="Go on in the background, once it is up.")
 @click.option("--wait", is_flag=True, help="With -d: come back when the model is loaded too.")

@@ -25,10 +25,14 @@ def test_only_what_was_set_for_this_run_is_asked_for() -> None:
             "generation.max_tokens": Sourced(9, Source(Origin.ENVIRONMENT, "HIPFIRE_MAX_TOKENS")),
             "generation.top_p": Sourced(0.5, Source(Origin.FILE, "config.toml:1")),
             "prompt.system": Sourced("Be terse.", Source(Origin.FILE, "config.toml:2")),
+            "thinking": Sourced("off", Source(Origin.FLAG, "--no-think")),
+            "reasoning_effort": Sourced("auto", Source(Origin.FLAG, "--effort")),
+            "max_think_tokens": Sourced(64, Source(Origin.FILE, "config.toml:3")),
         }
     )
     question = question_of(settings, model="m", turns=[])
     assert question.wishes == {"temperature": 0.5, "max_tokens": 9}
+    assert question.reasoning == {"thinking": False}
     assert system_of(settings) is None
 
 

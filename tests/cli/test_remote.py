@@ -148,7 +148,7 @@ def test_a_conversation_that_is_too_long_is_told_apart(serve: FakeServe) -> None
 def test_wishes_about_reasoning_and_earlier_reasoning_are_sent(serve: FakeServe) -> None:
     serve.body = frames(chunk({}, finish_reason="stop", hipfire={"config_warnings": ["w"]})) + DONE
     turns = [Turn(role="assistant", content="Yes.", reasoning="Hm.")]
-    question = attrs.evolve(QUESTION, turns=turns, thinks=False, effort="low")
+    question = attrs.evolve(QUESTION, turns=turns, reasoning={"thinking": False, "reasoning_effort": "low"})
     assert ask_serve(serve.url, question, Heard().listener, stream=True).warnings == ["w"]
     (asked,) = serve.asked
     assert (asked["thinking"], asked["reasoning_effort"]) == (False, "low")

@@ -116,7 +116,7 @@ def test_a_port_that_does_not_answer_is_no_serve(program: Program) -> None:
             1,
             f"--image: {TINY} reads text alone, as all models of this build do",
         ),
-        ([str(TINY), "--effort", "huge", "Hello"], 2, "invalid value for '--effort': 'huge' is not one of 'none', "),
+        ([str(TINY), "--effort", "huge", "Hello"], 2, "invalid value for '--effort': it must be one of auto, none, "),
         (["nothing", "Hello"], 1, "there is no model 'nothing' (nothing is installed; "),
         (["./no.gguf", "Hello"], 1, "./no.gguf does not exist (check the path, or see: hipfire list -r)"),
         (
