@@ -37,6 +37,8 @@ class Script:
     """What the engine does from now on. Times are in seconds."""
 
     tokens: Sequence[int] = ()
+    reply: Callable[[Generate], Sequence[int]] | None = None
+    """What it says to a prompt, in place of `tokens`."""
     prefill_s: float = 0.0
     token_s: float = 0.0
     load_s: float = 0.0
@@ -182,7 +184,7 @@ class ScriptedProcess:
         if await _cancelled_within(script.prefill_s, cancel):
             await self.say(Cancelled(id=message.id))
             return
-        tokens = script.tokens[: message.max_tokens]
+        tokens = (script.tokens if script.reply is None else script.reply(message))[: message.max_tokens]
         span = CappedSpan(message.cap) if message.cap is not None else None
         for n_said, token in enumerate(tokens):
             if span is not None:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from scripted_engine import Script
 from scripted_server import ScriptedServer, scripted_server
 from scripted_service import models_in, some_settings, tiny_tokenizer, tokens_of
+from sockets import PATIENCE_S
 
 from hipfire.config.layers import with_card
 
@@ -50,7 +51,13 @@ def prompt_text(server: ScriptedServer, index: int = -1) -> str:
 
 @asynccontextmanager
 async def family_server(
-    folder: Path, family: str, output: str, *, set_values: Mapping[str, object] = NOTHING_SET, **script: object
+    folder: Path,
+    family: str,
+    output: str,
+    *,
+    set_values: Mapping[str, object] = NOTHING_SET,
+    patience_s: float = PATIENCE_S,
+    **script: object,
 ) -> AsyncIterator[ScriptedServer]:
     """A server whose model is of a family and says one thing, whatever it is asked. `set_values`: settings by key."""
     template = folder / f"{family}.jinja"
@@ -61,5 +68,5 @@ async def family_server(
     if not list(models.iterdir()):
         models_in(models, "tiny")
     fields = {"tokens": tokens_of(output), "context_length": 4096, **script}
-    async with scripted_server(models_in(models), Script(**fields), settings=settings) as server:  # type: ignore[arg-type]
+    async with scripted_server(models_in(models), Script(**fields), settings=settings, patience_s=patience_s) as server:  # type: ignore[arg-type]
         yield server

@@ -40,7 +40,7 @@ def a_chat(**fields: object) -> dict[str, object]:
 
 @asynccontextmanager
 async def scripted_server(
-    store: Store, script: Script, *, settings: Settings | None = None
+    store: Store, script: Script, *, settings: Settings | None = None, patience_s: float = PATIENCE_S
 ) -> AsyncIterator[ScriptedServer]:
     """A server on a port of its own, until the block ends."""
     settings = settings or some_settings()
@@ -54,7 +54,7 @@ async def scripted_server(
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S, verify=False) as client,
     ):
         await nursery.start(partial(run_server, service, [sock], settings, shutdown))
-        with trio.fail_after(PATIENCE_S):
+        with trio.fail_after(patience_s):
             yield ScriptedServer(port=port, service=service, engine=engine, shutdown=shutdown, client=client)
             await client.aclose()
         nursery.cancel_scope.cancel()

@@ -74,6 +74,18 @@ async def test_the_stream_helper(store: Store) -> None:
         assert await ask(server, stream) == (TEXT, TEXT)
 
 
+async def test_a_raw_response(store: Store) -> None:
+    def create(client: OpenAI) -> tuple[str | None, Any]:
+        response = client.chat.completions.with_raw_response.create(model="tiny", messages=MESSAGES)
+        return response.headers.get("content-type"), response.parse()
+
+    async with scripted_server(store, script()) as server:
+        kind, completion = await ask(server, create)
+    assert kind == "application/json"
+    assert completion.choices[0].message.content == TEXT
+    assert set(completion.model_extra) == {"hipfire"}
+
+
 async def test_log_probabilities(store: Store) -> None:
     def create(client: OpenAI) -> Any:
         return client.chat.completions.create(model="tiny", messages=MESSAGES, logprobs=True, top_logprobs=1)
