@@ -32,6 +32,7 @@ COMMANDS = MappingProxyType(
         "pull": "Download a model.",
         "list": "List the models that are here, or that can be pulled.",
         "rm": "Delete a model.",
+        "bench": "Measure how fast a model is on this machine.",
         "diag": "Check this machine, the models and the settings, and say what to do.",
         "completion": "Print the shell's completion script.",
     }
