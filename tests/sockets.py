@@ -1,6 +1,7 @@
 """Real sockets for tests of the server: what serves, and what connects to it, byte by byte."""
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -30,7 +31,11 @@ class Serving:
 
 @asynccontextmanager
 async def serving(
-    app: ASGIFramework, *, cut_off: Callable[[], None] = lambda: None, limits: Limits | None = None
+    app: ASGIFramework,
+    *,
+    cut_off: Callable[[], None] = lambda: None,
+    limits: Limits | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Serving]:
     """An application on a port of its own, until the block ends."""
     sock = listening_socket()
@@ -43,6 +48,7 @@ async def serving(
             limits=limits or Limits(stall_timeout_s=30, drain_timeout_s=30),
             shutdown=here.shutdown,
             cut_off=cut_off,
+            tls=tls,
             task_status=task_status,
         )
         here.ended.set()

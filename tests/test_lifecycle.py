@@ -8,9 +8,12 @@ import attrs
 import pytest
 
 from hipfire.errors import BindError
+from hipfire.lifecycle.endpoint import Endpoint
 from hipfire.lifecycle.pidfile import Serving, pidfile, read_pidfile
 from hipfire.lifecycle.port import bind
 from hipfire.lifecycle.procfs import start_time
+
+A, B = Endpoint(host="a", port=1), Endpoint(host="b", port=2)
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_a_host_that_is_not_this_machine_is_refused(host: str) -> None:
 
 def test_the_pidfile_tells_who_serves_and_goes_in_the_end(tmp_path: Path) -> None:
     path = tmp_path / "new" / "serve.pid"
-    with pidfile(path, host="::1", port=80):
+    with pidfile(path, Endpoint(host="::1", port=80)):
         serving = read_pidfile(path)
         assert serving is not None
         assert (serving.pid, serving.host, serving.port) == (os.getpid(), "::1", 80)
@@ -80,9 +83,9 @@ def test_the_pidfile_tells_who_serves_and_goes_in_the_end(tmp_path: Path) -> Non
 
 def test_another_serve_s_pidfile_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "serve.pid"
-    with pidfile(path, host="a", port=1), pidfile(path, host="b", port=2):
+    with pidfile(path, A), pidfile(path, B):
         pass
-    with pidfile(path, host="a", port=1):
+    with pidfile(path, A):
         path.write_text('{"pid": 1, "started": 2, "host": "b", "port": 2}')
     assert read_pidfile(path) == Serving(pid=1, started=2, host="b", port=2)
 

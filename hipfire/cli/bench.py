@@ -1,6 +1,7 @@
 """`hipfire bench`: how fast a model is on this machine, measured on an engine of its own."""
 
 import json
+from functools import partial
 
 import click
 
@@ -11,6 +12,7 @@ from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_nothing
 from hipfire.cli.options import setting_option, settings_of
+from hipfire.cli.report import sole_cause
 from hipfire.cli.tags import any_tag
 from hipfire.config.environment import Environment
 from hipfire.lifecycle.processes import SERVE, find_processes
@@ -53,8 +55,10 @@ def command(ctx: click.Context, model: str, prompt_tokens: int, tokens: int, run
         click.echo(f"a serve is up on port {process.port}; what it does meanwhile makes this slower", err=True)
 
     # Here and not above: neither help nor a mistake should wait for Trio and rich.
+    import trio  # noqa: PLC0415
+
     from hipfire.cli.bench_report import BenchProgress, document, print_report  # noqa: PLC0415
-    from hipfire.cli.measure import Plan, measure  # noqa: PLC0415
+    from hipfire.service.measurement import Plan, measure  # noqa: PLC0415
 
     details = read_details(installed.path)
     plan = Plan(path=installed.path, n_prompt=prompt_tokens, n_answer=tokens, n_runs=runs)

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from hipfire.catalog.details import Details
-from hipfire.cli.measure import Measured, Plan, Sample
+from hipfire.service.measurement import Measured, Plan, Sample
 
 
 class BenchProgress:

@@ -18,6 +18,7 @@ from hipfire.config.environment import Environment
 from hipfire.config.layers import resolve
 from hipfire.config.schema import Settings
 from hipfire.errors import ConfigError
+from hipfire.lifecycle.endpoint import endpoint_of
 from hipfire.lifecycle.health import read_health, takes_connections
 from hipfire.lifecycle.processes import SERVE, find_processes
 
@@ -208,8 +209,8 @@ def _port(environment: Environment, settings: Settings | None) -> tuple[bool, Fi
             text = f"{process.port} is held by the serve{whose}, process {process.pid}"
             advice = None if is_own else f"hipfire serve {serve.port + 1}, or set serve.port"
             return is_own, Finding(what="port", level=OK if is_own else NOTE, text=text, advice=advice)
-    if takes_connections(serve.host, serve.port):
-        is_serve = read_health(serve.host, serve.port) is not None
+    if takes_connections(endpoint_of(serve)):
+        is_serve = read_health(endpoint_of(serve)) is not None
         return False, Finding(
             what="port",
             level=NOTE if is_serve else PROBLEM,

@@ -8,6 +8,7 @@ import attrs
 import click
 
 from hipfire.cli.help import ExampledCommand
+from hipfire.cli.key import known_key
 from hipfire.config.environment import Environment
 from hipfire.lifecycle.health import read_health, read_stats, takes_connections
 from hipfire.lifecycle.processes import ENGINE, SERVE, Process, find_processes
@@ -56,7 +57,8 @@ def command(environment: Environment, as_json: bool) -> None:
 def read_rows(environment: Environment) -> list[Row]:
     """The processes of the state root, each engine with what its serve knows of it."""
     processes = find_processes(environment.home)
-    serves = {process.pid: _serve_row(process) for process in processes if process.role == SERVE}
+    key = known_key(environment)
+    serves = {process.pid: _serve_row(process, key) for process in processes if process.role == SERVE}
     rows = []
     for process in processes:
         if process.role == SERVE:
@@ -66,14 +68,15 @@ def read_rows(environment: Environment) -> list[Row]:
     return rows
 
 
-def _serve_row(process: Process) -> Row:
-    host, port = process.host or "", process.port or 0
-    health = read_health(host, port)
-    is_own = health is not None and health.get("pid") == process.pid
-    stats = read_stats(host, port) if is_own else None
+def _serve_row(process: Process, key: str | None) -> Row:
     row = _row(process, of=None)
+    if process.endpoint is None:
+        return row
+    health = read_health(process.endpoint)
+    is_own = health is not None and health.get("pid") == process.pid
+    stats = read_stats(process.endpoint, key=key) if is_own else None
     if health is None or not is_own:
-        state = "other" if health is not None else "silent" if takes_connections(host, port) else "closed"
+        state = "other" if health is not None else "silent" if takes_connections(process.endpoint) else "closed"
         return attrs.evolve(row, port_state=state)
     return attrs.evolve(row, port_state="open", **_answers(health, stats or {}))
 

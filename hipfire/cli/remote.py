@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 
-from hipfire.cli.address import url_of
 from hipfire.cli.question import Listener, Outcome, Question, Turn
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Origin, Settings
 from hipfire.errors import ContextLengthExceeded, HipfireError
+from hipfire.lifecycle.endpoint import Endpoint, endpoint_of
 from hipfire.lifecycle.health import read_health
 from hipfire.lifecycle.pidfile import read_pidfile
 
@@ -23,33 +23,36 @@ class ServeFailed(HipfireError):
     code = "serve_failed"
 
 
-def find_serve(environment: Environment, settings: Settings, *, loaded: str | None = None) -> str | None:
-    """The URL of a healthy serve of this machine, or None; with `loaded`, only of one that has this model loaded.
+def find_serve(environment: Environment, settings: Settings, *, loaded: str | None = None) -> Endpoint | None:
+    """A healthy serve of this machine, or None; with `loaded`, only of one that has this model loaded.
 
     Looked for where the pidfile says, unless a flag or variable says otherwise.
     """
-    host, port = settings.serve.host, settings.serve.port
+    endpoint = endpoint_of(settings.serve)
     said = max(settings.sourced("serve.host").source.origin, settings.sourced("serve.port").source.origin)
     serving = read_pidfile(environment.pidfile)
-    if serving is not None and serving.alive and said < Origin.ENVIRONMENT:
-        host, port = serving.host, serving.port
-    health = read_health(host, port)
+    if serving is not None and serving.alive:
+        same = (serving.host, serving.port) == (endpoint.host, endpoint.port)
+        endpoint = serving.endpoint if same or said < Origin.ENVIRONMENT else endpoint
+    health = read_health(endpoint)
     if health is None or health.get("status") == "unhealthy" or (loaded is not None and health.get("model") != loaded):
         return None
-    return url_of(host, port)
+    return endpoint
 
 
-def ask_serve(url: str, question: Question, listener: Listener, *, stream: bool) -> Outcome:
-    """Have a serve answer; the listener hears it as it comes, or at once.
+def ask_serve(
+    endpoint: Endpoint, question: Question, listener: Listener, *, stream: bool, key: str | None = None
+) -> Outcome:
+    """Have a serve answer, which may ask for an API key; the listener hears it as it comes, or at once.
+
+    Raises ContextLengthExceeded, ServeFailed, and ConfigError where the serve's certificate cannot be read.
 
     An exception from the listener, or KeyboardInterrupt, closes the connection, and with it the generation ends.
-    Raises ContextLengthExceeded, ServeFailed.
     """
-    # An answer may take as long as it takes.
-    timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
+    url = endpoint.url
     try:
         with (
-            httpx.Client(base_url=url, timeout=timeout, trust_env=False) as client,
+            _client(endpoint, key) as client,
             client.stream("POST", "/v1/chat/completions", json=_body(question, stream=stream)) as reply,
         ):
             if reply.status_code != httpx.codes.OK:
@@ -57,6 +60,31 @@ def ask_serve(url: str, question: Question, listener: Listener, *, stream: bool)
             return _read_stream(url, reply, listener) if stream else _read_whole(json.loads(reply.read()), listener)
     except httpx.HTTPError as error:
         raise ServeFailed(f"the serve at {url} broke off: {error}", hint="look at its log") from error
+
+
+def read_models(endpoint: Endpoint, *, key: str | None = None) -> list[dict[str, Any]]:
+    """The models that a serve has, as it tells of them, the loaded one first. Raises ServeFailed, ConfigError."""
+    try:
+        with _client(endpoint, key) as client:
+            reply = client.get("/v1/models")
+    except httpx.HTTPError as error:
+        raise ServeFailed(f"the serve at {endpoint.url} broke off: {error}", hint="look at its log") from error
+    if reply.status_code != httpx.codes.OK:
+        raise _failure(endpoint.url, reply.content)
+    models: list[dict[str, Any]] = reply.json()["data"]
+    return models
+
+
+def _client(endpoint: Endpoint, key: str | None) -> httpx.Client:
+    return httpx.Client(
+        base_url=endpoint.url,
+        headers={} if key is None else {"Authorization": f"Bearer {key}"},
+        # An answer may take as long as it takes.
+        timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
+        # Without TLS there is nothing to verify, and reading the certificates would take a while.
+        verify=endpoint.trusting() or False,
+        trust_env=False,
+    )
 
 
 def _body(question: Question, *, stream: bool) -> dict[str, object]:

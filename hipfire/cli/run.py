@@ -11,6 +11,7 @@ from hipfire.catalog.registry import load_registry
 from hipfire.catalog.store import Store
 from hipfire.cli.downloads import name_for_serve, resolve_or_pull
 from hipfire.cli.help import ExampledCommand
+from hipfire.cli.key import key_of
 from hipfire.cli.options import flag_option, setting_option, settings_of
 from hipfire.cli.question import Listener, Outcome, Turn, prompt_of, question_of, system_of
 from hipfire.cli.remote import ask_serve, find_serve
@@ -145,7 +146,7 @@ def _ask(
     local = environment.local or any(settings.sourced(key).source.origin == Origin.FLAG for key in _LOAD_KEYS)
     # A serve loads no file that a request names by path, unless it was started with it: then this is done here.
     loaded = store.resolve(model).tag if store.is_elsewhere(model) else None
-    url = None if local else find_serve(environment, settings, loaded=loaded)
+    serve = None if local else find_serve(environment, settings, loaded=loaded)
     system = system_of(settings)
     question = partial(
         question_of,
@@ -157,9 +158,9 @@ def _ask(
         seed=seed,
     )
     listener = Listener(on_text=answer.on_text, on_reasoning=answer.on_reasoning)
-    if url is not None:
+    if serve is not None:
         name = name_for_serve(model, store, environment)
-        return ask_serve(url, question(model=name), listener, stream=answer.shows)
+        return ask_serve(serve, question(model=name), listener, stream=answer.shows, key=key_of(settings))
     installed = resolve_or_pull(model, store, environment)
     # Here and not above: an answer from a serve needs none of Trio, NumPy and the tokenizer.
     from hipfire.cli.local import ask_engine  # noqa: PLC0415

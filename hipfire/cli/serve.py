@@ -5,13 +5,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 
 from hipfire.catalog.registry import default_model, load_registry
 from hipfire.catalog.store import Store
-from hipfire.cli.address import url_of
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_to_file, log_to_stderr
@@ -19,13 +19,17 @@ from hipfire.cli.options import flag_option, give_flag, setting_option, settings
 from hipfire.cli.tags import any_tag
 from hipfire.cli.where import Where, read_where
 from hipfire.config.environment import Environment
-from hipfire.config.schema import Settings
+from hipfire.config.schema import Serve, Settings
 from hipfire.errors import DeviceError, ModelNotFound
 from hipfire.lifecycle.detach import Child, ModelState, Report, StartFailed, detach, wait_until_up
+from hipfire.lifecycle.endpoint import endpoint_of
 from hipfire.lifecycle.notify import notify_ready
 from hipfire.lifecycle.pidfile import pidfile
 from hipfire.lifecycle.port import bind
 from hipfire.lifecycle.processes import SERVE, announced
+
+if TYPE_CHECKING:
+    import ssl
 
 
 def _refuse_more_than_one_device(ctx: click.Context, param: click.Parameter, n_devices: int | None) -> None:
@@ -69,7 +73,7 @@ def command(ctx: click.Context, /, words: Sequence[str], **flags: bool) -> None:
 
     MODEL is a tag, the name of an installed file, or a path; without one it is HIPFIRE_MODEL or serve.default_model.
     HOST and PORT may be written host:port, [ipv6]:port or just a port. The default is 127.0.0.1:11435, which only
-    this machine can reach: there is no password.
+    this machine can reach. For any other set serve.api_keys, and serve.certfile and serve.keyfile for TLS.
 
     Ctrl-C or SIGTERM lets answers that are under way finish; a second one ends them too.
 
@@ -109,15 +113,16 @@ def plan_of(ctx: click.Context, words: Sequence[str], *, no_prewarm: bool, detac
 
 def run(plan: Plan, environment: Environment) -> None:
     """Serve, or see a serve in the background through its start. Raises BindError, StartFailed and more."""
-    host, port = plan.settings.serve.host, plan.settings.serve.port
+    tls = _tls(plan.settings.serve)
+    endpoint = endpoint_of(plan.settings.serve)
     model = default_model(plan.settings.serve.default_model)
-    sockets = bind(host, port)
+    sockets = bind(endpoint.host, endpoint.port)
     # Until Trio handles it, SIGTERM ends us too the way that tidies up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     report: Report | None = None
     if plan.detach:
         # The download's progress is for whoever waits here.
-        with announced(environment.home, SERVE, model=model, host=host, port=port):
+        with announced(environment.home, SERVE, model=model, endpoint=endpoint):
             resolve_or_pull(model, plan.store, environment)
         child = detach(environment.log_file)
         if isinstance(child, Child):
@@ -132,34 +137,44 @@ def run(plan: Plan, environment: Environment) -> None:
             environment.home,
             SERVE,
             model=model,
-            host=host,
-            port=port,
+            endpoint=endpoint,
             drain_timeout_s=plan.settings.serve.drain_timeout,
         ),
-        pidfile(environment.pidfile, host=host, port=port) as remove_pidfile,
+        pidfile(environment.pidfile, endpoint) as remove_pidfile,
     ):
         resolve_or_pull(model, plan.store, environment)
-        _serve(plan, environment, sockets, remove_pidfile, report)
+        _serve(plan, environment, sockets, tls, remove_pidfile, report)
 
 
 def _see_through(child: Child, sockets: Sequence[socket.socket], plan: Plan) -> None:
     """Wait until the child is up, and say where."""
     for listener in sockets:
         listener.close()
-    serve = plan.settings.serve
+    endpoint = endpoint_of(plan.settings.serve)
     try:
-        wait_until_up(child, serve.host, serve.port, for_model=plan.wait)
+        wait_until_up(child, endpoint, for_model=plan.wait)
     except StartFailed as error:
         for line in error.lines:
             click.echo(line, err=True)
         raise
-    click.echo(url_of(serve.host, serve.port))
+    click.echo(endpoint.url)
+
+
+def _tls(serve: Serve) -> "ssl.SSLContext | None":
+    """What to speak TLS with, if that is asked for. Raises ConfigError."""
+    if serve.certfile is None and serve.keyfile is None:
+        return None
+    # Here and not above: it takes longer to import than all else that comes before the server.
+    from hipfire.server.tls import tls_context  # noqa: PLC0415
+
+    return tls_context(serve)
 
 
 def _serve(
     plan: Plan,
     environment: Environment,
     sockets: Sequence[socket.socket],
+    tls: "ssl.SSLContext | None",
     remove_pidfile: Callable[[], None],
     report: Report | None,
 ) -> None:
@@ -184,6 +199,7 @@ def _serve(
             store=plan.store,
             home=environment.home,
             sockets=sockets,
+            tls=tls,
             prewarm=plan.prewarm,
             stop_with="Ctrl-C" if report is None else "hipfire stop",
             on_listening=on_listening,

@@ -1,15 +1,16 @@
 """What a serve shows to the person who started it, besides its log: where it is, how far the load is, how to try it."""
 
 import logging
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
 from hipfire import __version__
-from hipfire.cli.address import url_of
 from hipfire.cli.load_bar import LoadBar
 from hipfire.config.schema import Serve
+from hipfire.lifecycle.endpoint import endpoint_of
 from hipfire.service.residency import LoadedModel
 
 log = logging.getLogger("hipfire.cli")
@@ -21,7 +22,11 @@ class ServeScreen:
     def __init__(self, serve: Serve, *, stop_with: str) -> None:
         # No highlighting and no markup: a path or an address is no place for colours.
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-        self._url = url_of(serve.host, serve.port)
+        endpoint = endpoint_of(serve)
+        self._url = endpoint.url
+        # As a shell takes it, and without the key: a terminal is no place for secrets.
+        self._curl = "curl" if endpoint.certfile is None else f"curl --cacert {shlex.quote(endpoint.certfile)}"
+        self._key_header = " -H 'Authorization: Bearer KEY'" if serve.api_keys else ""
         self._stop_with = stop_with
         self._bar: LoadBar | None = None
 
@@ -54,7 +59,7 @@ class ServeScreen:
   context  {engine.context_length} tokens ({engine.kv_cache} KV cache)
   memory   up to {engine.memory_nbytes / 1e6:,.0f} MB, as conversations are kept
   API      {self._url}/v1 (OpenAI's)
-  try it   curl {self._url}/v1/chat/completions -H 'Content-Type: application/json' \\
+  try it   {self._curl} {self._url}/v1/chat/completions{self._key_header} -H 'Content-Type: application/json' \\
              -d '{{"messages": [{{"role": "user", "content": "Hello!"}}]}}'
   stop it  {self._stop_with}
 """
@@ -65,7 +70,7 @@ class ServeLog:
     """The same where stderr is for programs, `log.format = "json"`: log lines, and no bar."""
 
     def __init__(self, serve: Serve) -> None:
-        self._url = url_of(serve.host, serve.port)
+        self._url = endpoint_of(serve).url
 
     def show_listening(self) -> None:
         log.info("hipfire %s listens on %s", __version__, self._url, extra={"fields": {"url": self._url}})

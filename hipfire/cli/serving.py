@@ -6,6 +6,7 @@ Knows no HTTP: the server is handed the service and the sockets.
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ class Setup:
     store: Store
     home: Path
     sockets: Sequence[socket.socket]
+    tls: ssl.SSLContext | None
     prewarm: bool
     stop_with: str
     on_listening: Callable[[], None]
@@ -70,7 +72,7 @@ async def _serve(setup: Setup) -> None:
         await nursery.start(_heed_signals, service, stop, settings.serve.drain_timeout, setup.exit_at_once)
         await nursery.start(service.run)
         async with trio.open_nursery() as serving:
-            await serving.start(partial(run_server, service, setup.sockets, settings, stop))
+            await serving.start(partial(run_server, service, setup.sockets, settings, stop, tls=setup.tls))
             screen.show_listening()
             setup.on_listening()
             if setup.prewarm:

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from hipfire.cli.address import url_of
 from hipfire.cli.help import ExampledCommand
+from hipfire.cli.key import known_key
 from hipfire.cli.options import settings_of
 from hipfire.config.environment import Environment
 from hipfire.errors import ConfigError
+from hipfire.lifecycle.endpoint import Endpoint
 from hipfire.lifecycle.health import read_stats, takes_connections
 from hipfire.lifecycle.pidfile import Serving, read_pidfile, remove_pidfile
 from hipfire.lifecycle.processes import DOWNLOAD, ENGINE, SERVE, Process, find_processes
@@ -50,7 +51,7 @@ def command(ctx: click.Context, port: int | None, force: bool, everything: bool)
         _stop_by_force(environment, port, everything=everything)
         _report_holder(port or _usual_port(ctx))
     else:
-        _stop(_wanted(environment, port, everything=everything))
+        _stop(_wanted(environment, port, everything=everything), key=known_key(environment))
 
 
 def stop_all_serves(environment: Environment) -> None:
@@ -102,9 +103,9 @@ def _tracked(environment: Environment, serves: Sequence[Process]) -> list[Proces
     return tracked or [*serves]
 
 
-def _stop(processes: Sequence[Process]) -> None:
+def _stop(processes: Sequence[Process], *, key: str | None) -> None:
     drain_timeout_s = max((process.drain_timeout_s for process in processes), default=0.0)
-    under_way = sum(_n_under_way(process) for process in processes)
+    under_way = sum(_n_under_way(process.endpoint, key) for process in processes)
     if under_way:
         click.echo(f"waiting for {under_way} under way, at most {drain_timeout_s:g} s", err=True)
     left = terminate(processes, timeout_s=drain_timeout_s + _MARGIN_S)
@@ -149,7 +150,7 @@ def _usual_port(ctx: click.Context) -> int | None:
 
 def _report_holder(port: int | None) -> None:
     """Say who holds the port still: it is no process of this state root."""
-    if port is None or not takes_connections("127.0.0.1", port):
+    if port is None or not takes_connections(Endpoint(host="127.0.0.1", port=port)):
         return
     for process in find_processes(None):
         if process.role == SERVE and process.port == port:
@@ -170,13 +171,13 @@ def _say_stopped(processes: Iterable[Process]) -> None:
 
 
 def _name(process: Process) -> str:
-    if process.role == SERVE:
-        return f"the serve at {url_of(process.host or '', process.port or 0)}"
+    if process.endpoint is not None:
+        return f"the serve at {process.endpoint.url}"
     return f"the download of {process.model}" if process.role == DOWNLOAD else "an engine"
 
 
-def _n_under_way(process: Process) -> int:
-    stats = read_stats(process.host or "", process.port) if process.port is not None else None
+def _n_under_way(endpoint: Endpoint | None, key: str | None) -> int:
+    stats = read_stats(endpoint, key=key) if endpoint is not None else None
     return int(stats["in_flight"]) if stats is not None else 0
 
 

@@ -5,6 +5,7 @@ and no command line: `layers` reads those.
 """
 
 import enum
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -68,6 +69,22 @@ class Range:
         return f"above {self.low:g} and up to {self.high:.15g}" if self.above else f"{self.low:g} to {self.high:.15g}"
 
 
+@attrs.frozen
+class Form:
+    """What each text of a list must look like; `what` says it to a person, in the plural."""
+
+    what: str
+    pattern: re.Pattern[str]
+
+
+# Of RFC 6454, as browsers send it: no path, and a port only where it is not the scheme's own.
+_ORIGINS = Form(
+    "origins such as https://app.example, or *", re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+", re.ASCII)
+)
+# What a header can carry as it is.
+_KEYS = Form("keys of visible ASCII characters", re.compile(r"[!-~]+"))
+
+
 @attrs.frozen(kw_only=True)
 class Declaration:
     """What `setting` keeps in a field's metadata; `Setting` adds what the field itself tells."""
@@ -76,18 +93,27 @@ class Declaration:
     within: Range | None = None
     choices: tuple[str, ...] = ()
     env: str | None = None
+    form: Form | None = None
+    secret: bool = False
 
 
 def setting(
-    default: object, doc: str, *, within: Range | None = None, choices: tuple[str, ...] = (), env: str | None = None
+    default: object,
+    doc: str,
+    *,
+    within: Range | None = None,
+    choices: tuple[str, ...] = (),
+    env: str | None = None,
+    form: Form | None = None,
+    secret: bool = False,
 ) -> Any:
     """Declare a setting as the field of a group.
 
     A default of None is written `auto` (numbers) or left out (text). `env` is the environment variable; without it
-    the name is `HIPFIRE_` and the field's name in capitals.
+    the name is `HIPFIRE_` and the field's name in capitals. A secret is shown nowhere, neither in errors nor in logs.
     """
-    declaration = Declaration(doc=doc, within=within, choices=choices, env=env)
-    return attrs.field(default=default, metadata={Declaration: declaration})
+    declaration = Declaration(doc=doc, within=within, choices=choices, env=env, form=form, secret=secret)
+    return attrs.field(default=default, repr=not secret, metadata={Declaration: declaration})
 
 
 TOP_LEVEL = "top level"
@@ -126,6 +152,15 @@ class Serve:
     )
     allow_request_paths: bool = setting(False, "Whether a request may name a model file by its path.")
     allowed_hosts: tuple[str, ...] = setting((), "Host names that requests may use besides the loopback ones.")
+    api_keys: tuple[str, ...] = setting(
+        (), "Keys of which a request must show one, but for /health; none: no key is asked for.",
+        form=_KEYS, secret=True,
+    )  # fmt: skip
+    cors_origins: tuple[str, ...] = setting(
+        (), "Origins whose web pages may use the server from a browser; * is every origin.", form=_ORIGINS
+    )
+    certfile: str | None = setting(None, "Certificate chain (PEM) with which to speak TLS.")
+    keyfile: str | None = setting(None, "Private key (PEM) of the certificate.")
 
 
 @attrs.frozen(kw_only=True)
@@ -249,6 +284,8 @@ class Setting:
     within: Range | None
     choices: tuple[str, ...]
     env: str
+    form: Form | None
+    secret: bool
 
 
 def _declared() -> Mapping[str, Setting]:
@@ -268,6 +305,8 @@ def _declared() -> Mapping[str, Setting]:
                 within=declaration.within,
                 choices=declaration.choices,
                 env=declaration.env or f"HIPFIRE_{field.name.upper()}",
+                form=declaration.form,
+                secret=declaration.secret,
             )
             found[declared.key] = declared
     return MappingProxyType(found)

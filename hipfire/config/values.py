@@ -25,9 +25,7 @@ def check(setting: Setting, value: object) -> Any:
     if optional and kind is not str and value == AUTO:
         return None
     if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
-            raise BadValue(f"must be a list of strings, not {value!r}")
-        return tuple(value)
+        return _check_texts(setting, value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind:
@@ -37,6 +35,19 @@ def check(setting: Setting, value: object) -> Any:
     if setting.within is not None and isinstance(value, int | float) and not setting.within.holds(value):
         raise BadValue(f"must be {_expected(setting)}, not {value!r}")
     return value
+
+
+def _check_texts(setting: Setting, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+        raise BadValue("must be a list of strings" + _unless_secret(setting, value))
+    for part in value:
+        if setting.form is not None and not setting.form.pattern.fullmatch(part):
+            raise BadValue(f"must be {setting.form.what}" + _unless_secret(setting, part))
+    return tuple(value)
+
+
+def _unless_secret(setting: Setting, value: object) -> str:
+    return "" if setting.secret else f", not {value!r}"
 
 
 def parse(setting: Setting, text: str) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 from hipfire.errors import HipfireError
+from hipfire.lifecycle.endpoint import Endpoint
 from hipfire.lifecycle.health import read_health
 from hipfire.lifecycle.logfile import open_log, rotate, tail
 
@@ -126,10 +127,10 @@ class _Log(io.RawIOBase):
         return nbytes
 
 
-def wait_until_up(child: Child, host: str, port: int, *, for_model: bool) -> None:
+def wait_until_up(child: Child, endpoint: Endpoint, *, for_model: bool) -> None:
     """Wait until the child serves and, if asked to, has its model. Raises StartFailed, having ended it."""
     try:
-        _wait_for_process(child, host, port)
+        _wait_for_process(child, endpoint)
         if for_model:
             _wait_for_model(child)
     except BaseException:
@@ -138,9 +139,9 @@ def wait_until_up(child: Child, host: str, port: int, *, for_model: bool) -> Non
         raise
 
 
-def _wait_for_process(child: Child, host: str, port: int) -> None:
+def _wait_for_process(child: Child, endpoint: Endpoint) -> None:
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
-    while (read_health(host, port) or {}).get("pid") != child.pid:
+    while (read_health(endpoint) or {}).get("pid") != child.pid:
         if _ended(child, _POLL_S):
             raise _failure(child, "the serve ended while it was starting")
         if time.monotonic() > deadline:

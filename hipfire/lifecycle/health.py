@@ -3,49 +3,67 @@
 import json
 import socket
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
-# What listens on every address is reached on the loopback one.
-_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+from hipfire.lifecycle.endpoint import Endpoint
 
 TIMEOUT_S = 0.5
 
 
-def reached_at(host: str) -> str:
-    """Where something that listens on this host is reached from its own machine."""
-    return _REACHED_AT.get(host, host)
-
-
-def read_health(host: str, port: int) -> Mapping[str, Any] | None:
+def read_health(endpoint: Endpoint) -> Mapping[str, Any] | None:
     """What a serve says at /health; None when nobody answers there, or something else does."""
-    body = _get(host, port, "/health")
+    body = _get(endpoint, "/health")
     return body if body is not None and "loading_model" in body else None
 
 
-def read_stats(host: str, port: int) -> Mapping[str, Any] | None:
-    """What a serve says at /stats; None when nobody answers there, or something else does."""
-    body = _get(host, port, "/stats")
+def read_stats(endpoint: Endpoint, *, key: str | None) -> Mapping[str, Any] | None:
+    """What a serve says at /stats to who has this API key; None when it says nothing, or something else answers."""
+    body = _get(endpoint, "/stats", key)
     return body if body is not None and "queue_depth" in body else None
 
 
-def takes_connections(host: str, port: int) -> bool:
+def takes_connections(endpoint: Endpoint) -> bool:
     """Whether anybody listens there."""
     try:
-        socket.create_connection((reached_at(host), port), timeout=TIMEOUT_S).close()
+        _connect(endpoint).close()
     except OSError:
         return False
     return True
 
 
-def _get(host: str, port: int, path: str) -> Mapping[str, Any] | None:
+def _connect(endpoint: Endpoint) -> socket.socket:
+    return socket.create_connection((endpoint.reached_at, endpoint.port), timeout=TIMEOUT_S)
+
+
+def _get(endpoint: Endpoint, path: str, key: str | None = None) -> Mapping[str, Any] | None:
     """A JSON object from our own machine: through no proxy, and soon or not at all."""
-    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    head = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+    if key is not None:
+        head.append(f"Authorization: Bearer {key}")
     try:
-        with socket.create_connection((reached_at(host), port), timeout=TIMEOUT_S) as connection:
-            connection.sendall(request)
+        with _spoken_to(_connect(endpoint), endpoint) as connection:
+            connection.sendall("\r\n".join([*head, "", ""]).encode())
             reply = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-        head, _, body = reply.partition(b"\r\n\r\n")
-        document = json.loads(body)
+        status, _, rest = reply.partition(b"\r\n")
+        document = json.loads(rest.partition(b"\r\n\r\n")[2])
     except (OSError, ValueError):
         return None
-    return document if b" 200 " in head.partition(b"\r\n")[0] and isinstance(document, dict) else None
+    return document if b" 200 " in status and isinstance(document, dict) else None
+
+
+def _spoken_to(connection: socket.socket, endpoint: Endpoint) -> socket.socket:
+    """The connection with TLS on it, where TLS is spoken there. Raises OSError, having closed it."""
+    if endpoint.certfile is None:
+        return connection
+    # Here and not above: without TLS, which is the rule, it would double the time that this takes.
+    import ssl  # noqa: PLC0415
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # What is asked never leaves this machine, and the file may hold the next certificate already.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with ExitStack() as unless_secured:
+        unless_secured.callback(connection.close)
+        secured = context.wrap_socket(connection)
+        unless_secured.pop_all()
+    return secured

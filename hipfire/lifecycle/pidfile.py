@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 
+from hipfire.lifecycle.endpoint import Endpoint
 from hipfire.lifecycle.procfs import start_time
 
 log = logging.getLogger("hipfire.lifecycle")
@@ -16,12 +17,20 @@ log = logging.getLogger("hipfire.lifecycle")
 
 @attrs.frozen(kw_only=True)
 class Serving:
-    """The process that serves, as its pidfile tells. `started` is its start time in the kernel's clock ticks."""
+    """The process that serves, as its pidfile tells. `started` is its start time in the kernel's clock ticks.
+
+    `certfile`: it speaks TLS, with this certificate.
+    """
 
     pid: int
     started: int
     host: str
     port: int
+    certfile: str | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(host=self.host, port=self.port, certfile=self.certfile)
 
     @property
     def alive(self) -> bool:
@@ -30,13 +39,19 @@ class Serving:
 
 
 @contextlib.contextmanager
-def pidfile(path: Path, *, host: str, port: int) -> Iterator[Callable[[], None]]:
+def pidfile(path: Path, endpoint: Endpoint) -> Iterator[Callable[[], None]]:
     """Write the pidfile; remove it in the end, unless another serve has written its own by then.
 
     What it yields removes it at once. Where it cannot be written, that is logged and nothing else: a server is more
     use than its pidfile, and `processes` finds it without.
     """
-    own = Serving(pid=os.getpid(), started=start_time(os.getpid()) or 0, host=host, port=port)
+    own = Serving(
+        pid=os.getpid(),
+        started=start_time(os.getpid()) or 0,
+        host=endpoint.host,
+        port=endpoint.port,
+        certfile=endpoint.certfile,
+    )
 
     def remove() -> None:
         remove_pidfile(path, own)

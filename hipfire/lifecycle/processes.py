@@ -14,6 +14,7 @@ from pathlib import Path
 
 import attrs
 
+from hipfire.lifecycle.endpoint import Endpoint
 from hipfire.lifecycle.procfs import arguments, open_files, parent, pids, start_time
 
 SERVE, ENGINE, DOWNLOAD = "serve", "engine", "download"
@@ -29,8 +30,8 @@ _PYTHON = re.compile(r"python[\d.]*t?")
 class Process:
     """A running process of hipfire. `started` is its start time in the kernel's clock ticks.
 
-    `model` is what it was started for, None where that is not known; a serve has host and port. `drain_timeout_s` is
-    how long it may take to end when it is told to.
+    `model` is what it was started for, None where that is not known; a serve has host, port and, where it speaks TLS,
+    `certfile`. `drain_timeout_s` is how long it may take to end when it is told to.
     """
 
     home: str
@@ -40,11 +41,19 @@ class Process:
     model: str | None = None
     host: str | None = None
     port: int | None = None
+    certfile: str | None = None
     drain_timeout_s: float = 0.0
 
     @property
     def alive(self) -> bool:
         return start_time(self.pid) == self.started
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """What a serve listens on."""
+        if self.host is None or self.port is None:
+            return None
+        return Endpoint(host=self.host, port=self.port, certfile=self.certfile)
 
 
 @contextlib.contextmanager
@@ -53,8 +62,7 @@ def announced(
     role: str,
     *,
     model: str | None = None,
-    host: str | None = None,
-    port: int | None = None,
+    endpoint: Endpoint | None = None,
     drain_timeout_s: float = 0.0,
 ) -> Iterator[None]:
     """Let other processes of this machine find this one, for as long as the block takes."""
@@ -64,8 +72,9 @@ def announced(
         pid=os.getpid(),
         started=start_time(os.getpid()) or 0,
         model=model,
-        host=host,
-        port=port,
+        host=None if endpoint is None else endpoint.host,
+        port=None if endpoint is None else endpoint.port,
+        certfile=None if endpoint is None else endpoint.certfile,
         drain_timeout_s=drain_timeout_s,
     )
     with os.fdopen(os.memfd_create(_FILE), "wb", buffering=0) as file:

@@ -4,6 +4,7 @@ Knows no endpoint of its own.
 """
 
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from socket import socket
 from typing import Any, cast
@@ -13,13 +14,15 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
 from quart import Response, request
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable
 from hipfire.server.access_log import AccessLog
+from hipfire.server.cors import CorsPolicy, cors_policy
 from hipfire.server.hosts import HostPolicy
-from hipfire.server.problems import Forbidden, error_response, http_error_response
+from hipfire.server.keys import ApiKeys
+from hipfire.server.problems import Forbidden, InvalidApiKey, error_response, http_error_response
 from hipfire.server.routes.route import Call, Route
 from hipfire.server.routes.table import ROUTES
 from hipfire.server.transport import Limits, serve_sockets
@@ -28,6 +31,8 @@ from hipfire.service.service import Service
 log = logging.getLogger("hipfire.server")
 
 _NURSERY = "hipfire.nursery"
+# Whoever watches over the server needs to know no secret.
+_KEYLESS = frozenset({"/health"})
 
 
 class _Connection(TrioASGIHTTPConnection):
@@ -51,17 +56,35 @@ def create_app(service: Service, settings: Settings, hosts: HostPolicy) -> Quart
     # A path is what it is: no redirect from //health.
     app.url_map.merge_slashes = False
 
-    @app.before_request
-    async def check_host() -> None:
-        if not hosts.allows(request.headers.get("Host", "")):
-            raise Forbidden("this Host may not be used here", hint="serve.allowed_hosts allows more")
-
+    _guard(app, hosts=hosts, keys=ApiKeys.of(settings.serve.api_keys), cors=cors_policy(settings.serve.cors_origins))
     app.register_error_handler(HTTPException, _on_http_error)
     app.register_error_handler(Exception, _on_error)
     for route in ROUTES:
         view = _view(route, service, settings)
         app.add_url_rule(route.path, f"{route.method} {route.path}", view, methods=[route.method])
     return app
+
+
+def _guard(app: QuartTrio, *, hosts: HostPolicy, keys: ApiKeys, cors: CorsPolicy) -> None:
+    """Have every request checked before its route is, and every answer say what web pages may do with it."""
+
+    @app.before_request
+    async def check() -> Response | None:
+        if not hosts.allows(request.headers.get("Host", "")):
+            raise Forbidden("this Host may not be used here", hint="serve.allowed_hosts allows more")
+        # A browser that asks first shows no key.
+        if request.method == "OPTIONS" and isinstance(request.routing_exception, MethodNotAllowed):
+            headers = cors.preflight_headers(request.headers, request.routing_exception.valid_methods or ())
+            if headers is not None:
+                return Response(status=204, headers=headers)
+        if request.path not in _KEYLESS and not keys.admits(request.headers.get("Authorization", "")):
+            raise InvalidApiKey("this server needs an API key", hint="send one as Authorization: Bearer KEY")
+        return None
+
+    @app.after_request
+    async def tell_pages(response: Response) -> Response:
+        response.headers.update(cors.headers(request.headers.get("Origin")))
+        return response
 
 
 def _view(route: Route, service: Service, settings: Settings) -> Callable[..., Awaitable[Response]]:
@@ -88,16 +111,21 @@ async def run_server(
     settings: Settings,
     shutdown: trio.Event,
     *,
+    tls: ssl.SSLContext | None = None,
     task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on listening or bound sockets until `shutdown`, then let what is in flight finish (`serve.drain_timeout`).
 
+    `tls` is what to speak TLS with, see `server.tls`; without it plain HTTP is spoken.
     Raises EngineUnavailable when the service failed for good. `service.run` must be running.
     """
     addresses = [sock.getsockname()[0] for sock in bind]
     hosts = HostPolicy.for_binds(addresses, [settings.serve.host, *settings.serve.allowed_hosts])
-    if hosts.is_open:
-        log.warning("listening beyond this machine: whoever can reach %s can use it", ", ".join(addresses))
+    if hosts.is_open and not settings.serve.api_keys:
+        log.warning(
+            "listening beyond this machine, and whoever can reach %s can use it: serve.api_keys would ask for a key",
+            ", ".join(addresses),
+        )
     limits = Limits(stall_timeout_s=settings.serve.stream_stall_timeout, drain_timeout_s=settings.serve.drain_timeout)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_when_failed, service, shutdown)
@@ -105,6 +133,7 @@ async def run_server(
             AccessLog(create_app(service, settings, hosts)),
             bind,
             limits=limits,
+            tls=tls,
             shutdown=shutdown,
             cut_off=service.stop_answering,
             task_status=task_status,

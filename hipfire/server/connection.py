@@ -8,6 +8,7 @@ Hypercorn speaks HTTP/1.1 and HTTP/2. What its own connection, in 0.18 on Trio, 
   nobody notices when the client goes. Here reading does not wait for the protocol.
 """
 
+import ssl
 from contextlib import suppress
 from typing import Any, cast
 
@@ -29,10 +30,32 @@ _RECEIVE_NBYTES = 1 << 16
 # Chunks that may be read ahead of what the protocol has dealt with.
 _MAX_READ_AHEAD = 16
 _MAX_LINGER_S = 30.0
+_HTTP2 = "h2"
+
+
+class _HalfClosing(trio.abc.Stream):
+    """A socket's stream that, told to close, only says that no more will come: what TLS needs underneath, since closing
+    it is the one way to have it say its own goodbye, and a client that still sends must be read from.
+    """
+
+    def __init__(self, tcp: trio.SocketStream) -> None:
+        self._tcp = tcp
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._tcp.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._tcp.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._tcp.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        await self._tcp.send_eof()
 
 
 class Connection(TCPServer):
-    """A plain TCP connection.
+    """A TCP connection, on which TLS is spoken if `tls` is given.
 
     `stall_timeout_s`: how long the client may leave what is sent to it unread. `linger_s`: a client that still sends
     when its answer is complete, such as one refused for its size, would lose the answer to a reset if the socket were
@@ -46,12 +69,15 @@ class Connection(TCPServer):
         context: WorkerContext,
         stream: trio.SocketStream,
         *,
+        tls: ssl.SSLContext | None = None,
         stall_timeout_s: float,
         linger_s: float,
     ) -> None:
+        secured = trio.SSLStream(_HalfClosing(stream), tls, server_side=True) if tls is not None else None
         # Declared for TLS only, and made for both.
-        super().__init__(app, config, context, ConnectionState({}), cast(Any, stream))
-        self._socket = stream.socket
+        super().__init__(app, config, context, ConnectionState({}), cast(Any, secured or stream))
+        self._tcp = stream
+        self._tls = secured
         self._stall_timeout_s = stall_timeout_s
         self._linger_s = linger_s
         self._eof = trio.Event()
@@ -59,11 +85,13 @@ class Connection(TCPServer):
 
     def abort(self) -> None:
         """Close the socket now. Whoever reads or sends is woken up. Synchronous and idempotent."""
-        self._socket.close()
+        self._tcp.socket.close()
 
     async def run(self) -> None:
         """Serve requests until either side ends the connection, then close the socket."""
         try:
+            if not await self._shakes_hands():
+                return
             with trio.CancelScope() as scope:
                 async with TaskGroup() as self._task_group:
                     self.protocol = self._make_protocol()
@@ -74,20 +102,41 @@ class Connection(TCPServer):
         finally:
             self.abort()
 
+    async def _shakes_hands(self) -> bool:
+        """Whether TLS begins, in the time that a head may take; without TLS there is nothing to begin."""
+        if self._tls is None:
+            return True
+        is_done = False
+        async with trio.open_nursery() as nursery:
+            nursery.cancel_scope.deadline = trio.current_time() + self.config.keep_alive_timeout
+            nursery.start_soon(self._cancel_when_stopping, nursery.cancel_scope)
+            with suppress(*_GONE):
+                await self._tls.do_handshake()
+                is_done = True
+            nursery.cancel_scope.cancel()
+        return is_done
+
+    async def _cancel_when_stopping(self, scope: trio.CancelScope) -> None:
+        await self.context.terminated.wait()
+        scope.cancel()
+
     def _make_protocol(self) -> ProtocolWrapper:
-        own = self._socket.getsockname()[:2]
+        own = self._tcp.socket.getsockname()[:2]
         try:
-            client = self._socket.getpeername()[:2]
+            client = self._tcp.socket.getpeername()[:2]
         except OSError:
             # It went before anything began; reading will notice.
             client = None
+        is_tls = self._tls is not None
+        alpn = self._tls.selected_alpn_protocol() if self._tls is not None else None
         state = ConnectionState(self.state)
         protocol = ProtocolWrapper(
-            self.app, self.config, self.context, self._task_group, state, False, client, own, self.protocol_send
+            self.app, self.config, self.context, self._task_group, state, is_tls, client, own, self.protocol_send, alpn
         )
-        protocol.protocol = _H11Protocol(
-            self.app, self.config, self.context, self._task_group, state, False, client, own, self.protocol_send
-        )
+        if alpn != _HTTP2:
+            protocol.protocol = _H11Protocol(
+                self.app, self.config, self.context, self._task_group, state, is_tls, client, own, self.protocol_send
+            )
         return protocol
 
     async def protocol_send(self, event: Event) -> None:
@@ -143,12 +192,15 @@ class Connection(TCPServer):
             while data := await self.stream.receive_some(_RECEIVE_NBYTES):
                 if self._linger is not None:
                     self._linger.deadline = trio.current_time() + self._linger_s
-                    continue
+                    break
                 with trio.move_on_after(self._stall_timeout_s) as patience:
                     await ahead.send(bytes(data))
                 if patience.cancelled_caught:
                     # It sends request after request without waiting for answers.
                     return
+        with suppress(*_GONE):
+            while self._linger is not None and await self._tcp.receive_some(_RECEIVE_NBYTES):
+                self._linger.deadline = trio.current_time() + self._linger_s
 
     async def _close(self) -> None:
         """Say that no more will come, wait for the client to close, and close."""
@@ -160,7 +212,7 @@ class Connection(TCPServer):
             suppress(*_GONE),
         ):
             async with self.send_lock:
-                await self.stream.send_eof()
+                await (self._tls.aclose() if self._tls is not None else self._tcp.send_eof())
             await self._eof.wait()
         self.abort()
 

@@ -17,6 +17,7 @@ _STATUS: Mapping[str, int] = MappingProxyType({
     "invalid_json": 400,
     "context_length_exceeded": 400,
     "unsupported": 400,
+    "invalid_api_key": 401,
     "forbidden": 403,
     "model_not_found": 404,
     "request_timeout": 408,
@@ -35,6 +36,12 @@ class Forbidden(HipfireError):
     """A request that may be the work of a foreign web page."""
 
     code = "forbidden"
+
+
+class InvalidApiKey(HipfireError):
+    """A request without one of the keys in `serve.api_keys`."""
+
+    code = "invalid_api_key"
 
 
 class RequestTimeout(HipfireError):
@@ -63,6 +70,8 @@ def error_response(error: Exception) -> Response:
         response.headers["Retry-After"] = str(error.retry_after_s)
     elif isinstance(error, EngineUnavailable):
         response.headers["Retry-After"] = str(_RESTART_S)
+    elif isinstance(error, InvalidApiKey):
+        response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import ssl
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -44,19 +45,23 @@ async def serve_sockets(
     limits: Limits,
     shutdown: trio.Event,
     cut_off: Callable[[], None],
+    tls: ssl.SSLContext | None = None,
     task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve an ASGI application on bound sockets until `shutdown` and until what was in flight then is finished.
 
+    All of them speak TLS if `tls` is given, and plain HTTP if not.
+
     What is not by the end of the drain timeout is cut off: `cut_off` is called, and a moment later all is closed.
     """
-    await _Server(app, limits).serve(sockets, shutdown=shutdown, cut_off=cut_off, task_status=task_status)
+    await _Server(app, limits, tls).serve(sockets, shutdown=shutdown, cut_off=cut_off, task_status=task_status)
 
 
 class _Server:
-    def __init__(self, app: ASGIFramework, limits: Limits) -> None:
+    def __init__(self, app: ASGIFramework, limits: Limits, tls: ssl.SSLContext | None) -> None:
         self._app = ASGIWrapper(app)
         self._limits = limits
+        self._tls = tls
         self._context = WorkerContext(None)
         self._config = _hypercorn_config(limits)
         self._slots = trio.Semaphore(limits.max_connections)
@@ -92,6 +97,7 @@ class _Server:
             self._config,
             self._context,
             stream,
+            tls=self._tls,
             stall_timeout_s=self._limits.stall_timeout_s or math.inf,
             linger_s=self._limits.linger_s,
         )

@@ -6,7 +6,7 @@ import time
 import pytest
 from real_program import TIMEOUT_S, TINY, Program, Serve
 
-from hipfire.cli.measure import Sample
+from hipfire.service.measurement import Sample
 
 SHORT = ("bench", str(TINY), "-p", "16", "-n", "4")
 

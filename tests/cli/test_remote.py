@@ -12,6 +12,7 @@ from hipfire.cli.remote import ServeFailed, ask_serve, find_serve
 from hipfire.config.environment import read_environment
 from hipfire.config.schema import Origin, Settings, Source, Sourced
 from hipfire.errors import ContextLengthExceeded
+from hipfire.lifecycle.endpoint import Endpoint
 from hipfire.lifecycle.pidfile import pidfile
 
 QUESTION = Question(
@@ -26,11 +27,15 @@ QUESTION = Question(
 class FakeServe:
     """Answers every request with the same status and body, and remembers what it was asked."""
 
-    url: str = ""
     port: int = 0
     status: int = 200
     body: bytes = b""
     asked: list[dict[str, object]] = attrs.field(factory=list)
+    authorizations: list[str | None] = attrs.field(factory=list)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(host="127.0.0.1", port=self.port)
 
 
 @pytest.fixture
@@ -44,6 +49,7 @@ def serve() -> Iterator[FakeServe]:
             self.wfile.write(fake.body)
 
         def do_POST(self) -> None:
+            fake.authorizations.append(self.headers["Authorization"])
             fake.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.do_GET()
 
@@ -52,7 +58,6 @@ def serve() -> Iterator[FakeServe]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         fake.port = server.server_address[1]
-        fake.url = f"http://127.0.0.1:{fake.port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield fake
@@ -95,7 +100,7 @@ def test_a_stream_is_passed_on_as_it_comes(serve: FakeServe) -> None:
         {"model": "m", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
     ) + DONE  # fmt: skip
     heard = Heard()
-    outcome = ask_serve(serve.url, QUESTION, heard.listener, stream=True)
+    outcome = ask_serve(serve.endpoint, QUESTION, heard.listener, stream=True)
     assert (heard.reasonings, heard.texts) == (["Hm."], ["a\u2028b", "c"])
     assert (outcome.finish_reason, outcome.prompt_tokens, outcome.completion_tokens) == ("stop", 3, 2)
     assert serve.asked == [
@@ -119,7 +124,7 @@ def test_a_whole_answer_comes_with_its_timings(serve: FakeServe) -> None:
     }
     serve.body = json.dumps(document).encode()
     heard = Heard()
-    outcome = ask_serve(serve.url, QUESTION, heard.listener, stream=False)
+    outcome = ask_serve(serve.endpoint, QUESTION, heard.listener, stream=False)
     assert (heard.reasonings, heard.texts) == (["Hm."], ["abc"])
     assert (outcome.finish_reason, outcome.timings, outcome.warnings) == ("length", {"decode_tok_s": 5.0}, ["w"])
 
@@ -135,21 +140,21 @@ def test_a_whole_answer_comes_with_its_timings(serve: FakeServe) -> None:
 )
 def test_a_failure_says_what_the_serve_said(serve: FakeServe, status: int, body: bytes, message: str) -> None:
     serve.status, serve.body = status, body
-    with pytest.raises(ServeFailed, match=f"the serve at {serve.url}.*{message}"):
-        ask_serve(serve.url, QUESTION, Heard().listener, stream=True)
+    with pytest.raises(ServeFailed, match=f"the serve at {serve.endpoint.url}.*{message}"):
+        ask_serve(serve.endpoint, QUESTION, Heard().listener, stream=True)
 
 
 def test_a_conversation_that_is_too_long_is_told_apart(serve: FakeServe) -> None:
     serve.status, serve.body = 400, b'{"error": {"message": "too long", "code": "context_length_exceeded"}}'
     with pytest.raises(ContextLengthExceeded, match="too long"):
-        ask_serve(serve.url, QUESTION, Heard().listener, stream=True)
+        ask_serve(serve.endpoint, QUESTION, Heard().listener, stream=True)
 
 
 def test_wishes_about_reasoning_and_earlier_reasoning_are_sent(serve: FakeServe) -> None:
     serve.body = frames(chunk({}, finish_reason="stop", hipfire={"config_warnings": ["w"]})) + DONE
     turns = [Turn(role="assistant", content="Yes.", reasoning="Hm.")]
     question = attrs.evolve(QUESTION, turns=turns, reasoning={"thinking": False, "reasoning_effort": "low"})
-    assert ask_serve(serve.url, question, Heard().listener, stream=True).warnings == ["w"]
+    assert ask_serve(serve.endpoint, question, Heard().listener, stream=True).warnings == ["w"]
     (asked,) = serve.asked
     assert (asked["thinking"], asked["reasoning_effort"]) == (False, "low")
     assert asked["messages"] == [{"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}]
@@ -157,7 +162,7 @@ def test_wishes_about_reasoning_and_earlier_reasoning_are_sent(serve: FakeServe)
 
 def test_nobody_there_is_a_failure() -> None:
     with pytest.raises(ServeFailed, match="broke off"):
-        ask_serve("http://127.0.0.1:1", QUESTION, Heard().listener, stream=True)
+        ask_serve(Endpoint(host="127.0.0.1", port=1), QUESTION, Heard().listener, stream=True)
 
 
 HEALTHY = b'{"status": "ok", "model": null, "loading_model": null}'
@@ -181,21 +186,23 @@ def test_a_serve_is_told_by_its_health(serve: FakeServe, body: bytes, is_serve: 
     serve.body = body
     environment = read_environment({"HIPFIRE_HOME": str(tmp_path)})
     found = find_serve(environment, settings_with(serve.port, Origin.FILE))
-    assert found == (serve.url if is_serve else None)
+    assert found == (serve.endpoint if is_serve else None)
 
 
 def test_only_a_serve_with_the_model_counts_where_one_is_named(serve: FakeServe, tmp_path: Path) -> None:
     serve.body = b'{"status": "ok", "model": "/models/mine.gguf", "loading_model": null}'
     environment, settings = read_environment({"HIPFIRE_HOME": str(tmp_path)}), settings_with(serve.port, Origin.FILE)
-    assert find_serve(environment, settings, loaded="/models/mine.gguf") == serve.url
+    assert find_serve(environment, settings, loaded="/models/mine.gguf") == serve.endpoint
     assert find_serve(environment, settings, loaded="/models/other.gguf") is None
 
 
 def test_the_pidfile_leads_to_a_serve_on_another_port(serve: FakeServe, tmp_path: Path) -> None:
     serve.body = HEALTHY
     environment = read_environment({"HIPFIRE_HOME": str(tmp_path)})
-    with pidfile(environment.pidfile, host="0.0.0.0", port=serve.port):
-        assert find_serve(environment, settings_with(1, Origin.FILE)) == serve.url
+    with pidfile(environment.pidfile, Endpoint(host="0.0.0.0", port=serve.port)):
+        found = find_serve(environment, settings_with(1, Origin.FILE))
+        assert found is not None
+        assert found.url == serve.endpoint.url
         # Said for this very run, it counts for more.
         assert find_serve(environment, settings_with(1, Origin.ENVIRONMENT)) is None
     assert find_serve(environment, settings_with(1, Origin.FILE)) is None

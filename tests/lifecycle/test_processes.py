@@ -35,8 +35,10 @@ def child(code: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
 def announce(home: Path) -> str:
     """Code of a process that announces itself as a serve of a state root and stays."""
     return (
-        "import time\nfrom pathlib import Path\nfrom hipfire.lifecycle.processes import announced\n"
-        f"with announced(Path({str(home)!r}), 'serve', port=1): print('up', flush=True); time.sleep(600)"
+        "import time\nfrom pathlib import Path\nfrom hipfire.lifecycle.endpoint import Endpoint\n"
+        "from hipfire.lifecycle.processes import announced\n"
+        f"with announced(Path({str(home)!r}), 'serve', endpoint=Endpoint(host='h', port=1)):\n"
+        "    print('up', flush=True); time.sleep(600)"
     )
 
 

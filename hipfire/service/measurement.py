@@ -14,7 +14,6 @@ from pathlib import Path
 import attrs
 import trio
 
-from hipfire.cli.report import sole_cause
 from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable
 from hipfire.service.engine_process import spawn_engine
@@ -73,18 +72,11 @@ OnRun = Callable[[int], None]
 """Called with the number of runs that are done, the warm-up among them."""
 
 
-def measure(plan: Plan, settings: Settings, home: Path, *, on_loading: OnLoading, on_run: OnRun) -> Measured:
+async def measure(plan: Plan, settings: Settings, home: Path, *, on_loading: OnLoading, on_run: OnRun) -> Measured:
     """Load the model and measure it, after one run that does not count. Leaves no process behind.
 
-    Raises HipfireError's subclasses.
+    Raises HipfireError's subclasses, in the groups of its nursery.
     """
-    try:
-        return trio.run(partial(_measure, plan, settings, home, on_loading=on_loading, on_run=on_run))
-    except BaseExceptionGroup as group:
-        raise sole_cause(group) from None
-
-
-async def _measure(plan: Plan, settings: Settings, home: Path, *, on_loading: OnLoading, on_run: OnRun) -> Measured:
     link = EngineLink(partial(spawn_engine, "error", home))
     began_at = time.perf_counter()
     async with trio.open_nursery() as nursery:
