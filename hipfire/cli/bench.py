@@ -63,7 +63,11 @@ def command(ctx: click.Context, model: str, prompt_tokens: int, tokens: int, run
     details = read_details(installed.path)
     plan = Plan(path=installed.path, n_prompt=prompt_tokens, n_answer=tokens, n_runs=runs)
     with BenchProgress(plan) as progress:
-        measured = measure(plan, settings, environment.home, on_loading=progress.show_loading, on_run=progress.show_run)
+        run = partial(measure, on_loading=progress.show_loading, on_run=progress.show_run)
+        try:
+            measured = trio.run(run, plan, settings, environment.home)
+        except BaseExceptionGroup as group:
+            raise sole_cause(group) from None
     if as_json:
         click.echo(json.dumps(document(installed.tag, details, plan, measured), indent=2))
     else:
