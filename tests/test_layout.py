@@ -51,6 +51,9 @@ MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:work|root|opt(?!/rocm))/")
 # Runs as a program of its own (`python -m pip`), so no import shows that it is needed.
 RUN_NOT_IMPORTED = {"pip"}
 
+# Distributions whose module has another name.
+MODULE_OF = {"markdown_it_py": "markdown_it"}
+
 
 def package_files(*suffixes: str) -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*") if path.suffix in suffixes)
@@ -152,7 +155,8 @@ def test_no_file_names_a_registry_or_a_machine() -> None:
 
 def test_dependencies_are_what_is_imported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = {re.split(r"[ \[<>=]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    names = {re.split(r"[ \[<>=]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    declared = {MODULE_OF.get(name, name) for name in names}
     imported = set()
     for path in package_files(".py"):
         if path == PACKAGE / "kernels" / "build.py":

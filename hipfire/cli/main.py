@@ -29,6 +29,7 @@ COMMANDS = MappingProxyType(
         "restart": "Stop the server and start it anew.",
         "ps": "Show what runs: servers, engines, downloads.",
         "run": "Ask a model one thing; the answer goes to stdout.",
+        "chat": "Talk with a model in the terminal.",
         "pull": "Download a model.",
         "list": "List the models that are here, or that can be pulled.",
         "rm": "Delete a model.",

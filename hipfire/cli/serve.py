@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -151,8 +152,15 @@ def _see_through(child: Child, sockets: Sequence[socket.socket], plan: Plan) -> 
     for listener in sockets:
         listener.close()
     endpoint = endpoint_of(plan.settings.serve)
+    # Here and not above: it takes longer to import than a mistake should take.
+    from rich.console import Console  # noqa: PLC0415
+
+    from hipfire.cli.load_bar import LoadBar  # noqa: PLC0415
+
+    model = default_model(plan.settings.serve.default_model)
     try:
-        wait_until_up(child, endpoint, for_model=plan.wait)
+        with LoadBar(Console(stderr=True)) as bar:
+            wait_until_up(child, endpoint, for_model=plan.wait, on_loading=partial(bar.show, model))
     except StartFailed as error:
         for line in error.lines:
             click.echo(line, err=True)
@@ -182,6 +190,14 @@ def _serve(
         if environment.notify_socket is not None:
             notify_ready(environment.notify_socket)
 
+    reported = -1
+
+    def on_loading(_tag: str, fraction: float) -> None:
+        nonlocal reported
+        if report is not None and (percent := int(100 * fraction)) > reported:
+            reported = percent
+            report(percent)
+
     def on_prewarmed(is_loaded: bool) -> None:
         if report is not None:
             report(ModelState.LOADED if is_loaded else ModelState.FAILED)
@@ -203,6 +219,7 @@ def _serve(
             prewarm=plan.prewarm,
             stop_with="Ctrl-C" if report is None else "hipfire stop",
             on_listening=on_listening,
+            on_loading=on_loading,
             on_prewarmed=on_prewarmed,
             exit_at_once=exit_at_once,
         )

@@ -29,7 +29,8 @@ log = logging.getLogger("hipfire.cli")
 class Setup:
     """What a serve is made of, and whom it tells how it goes.
 
-    `prewarm` loads the model at once; `on_prewarmed` is then told whether that went well. `exit_at_once` does not
+    `prewarm` loads the model at once; `on_prewarmed` is then told whether that went well. `on_loading` hears of every
+    load, with the model's tag and the fraction done. `exit_at_once` does not
     return.
     """
 
@@ -41,6 +42,7 @@ class Setup:
     prewarm: bool
     stop_with: str
     on_listening: Callable[[], None]
+    on_loading: Callable[[str, float], None]
     on_prewarmed: Callable[[bool], None]
     exit_at_once: Callable[[], None]
 
@@ -63,10 +65,15 @@ async def _serve(setup: Setup) -> None:
         screen = ServeLog(settings.serve)
     else:
         screen = ServeScreen(settings.serve, stop_with=setup.stop_with)
+
+    def on_loading(tag: str, fraction: float) -> None:
+        screen.show_loading(tag, fraction)
+        setup.on_loading(tag, fraction)
+
     # What the engine has to say at the info level, the service says too.
     level = settings.log.level
     spawn = partial(spawn_engine, "warning" if level == "info" else level, setup.home, log_format=settings.log.format)
-    service = Service(settings=settings, catalog=setup.store, spawn=spawn, on_loading=screen.show_loading)
+    service = Service(settings=settings, catalog=setup.store, spawn=spawn, on_loading=on_loading)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_heed_signals, service, stop, settings.serve.drain_timeout, setup.exit_at_once)

@@ -7,7 +7,6 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from functools import partial
 from typing import Protocol
 
 import attrs
@@ -16,7 +15,7 @@ import trio
 from hipfire.catalog.registry import default_model
 from hipfire.catalog.store import InstalledModel, Listing
 from hipfire.config.schema import Settings
-from hipfire.errors import HipfireError
+from hipfire.errors import HipfireError, ModelNotFound
 from hipfire.service.admission import Admission
 from hipfire.service.chat import Chat
 from hipfire.service.engine_process import Spawn, spawn_engine
@@ -123,10 +122,20 @@ class Service:
         current = resident.model if resident is not None else self._residency.loading
         if current is not None and name in (None, current.tag):
             return current
-        allow_paths = self._settings.serve.allow_request_paths
+        return await trio.to_thread.run_sync(self._look_up, name)
+
+    def _look_up(self, name: str | None) -> InstalledModel:
+        default = default_model(self._settings.serve.default_model)
         if name is None:
-            name, allow_paths = default_model(self._settings.serve.default_model), True
-        return await trio.to_thread.run_sync(partial(self._catalog.resolve, name, allow_paths=allow_paths))
+            return self._catalog.resolve(default)
+        try:
+            return self._catalog.resolve(name, allow_paths=self._settings.serve.allow_request_paths)
+        except ModelNotFound:
+            # What the server itself was started with may be named by its path, also while it is unloaded.
+            with suppress(ModelNotFound):
+                if (model := self._catalog.resolve(default)).tag == name:
+                    return model
+            raise
 
     async def prewarm(self) -> None:
         """Load the default model. A failure is logged, and the first request tries again."""
