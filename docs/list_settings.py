@@ -13,9 +13,8 @@ HEAD = """# Settings
 
 Written by `docs/list_settings.py` from `hipfire/config/schema.py`.
 
-A setting comes from, the first wins: a flag of the command; an environment variable; `config.toml` in the state root
-(`~/.hipfire`, or where `HIPFIRE_HOME` says); the model's card, for `generation.*` and `prompt.system`; the default.
-In `config.toml` a key is a table and a name, save those without a dot, which stand above the tables:
+[configuration.md](configuration.md) tells where a setting may be set, and what wins. In `config.toml` a key is a table
+and a name, save those without a dot, which stand above the tables:
 
 ```toml
 thinking = "off"
@@ -28,8 +27,11 @@ max_concurrent = 4
 temperature = 0.7
 ```
 
-| Key | Default | Allowed | Environment | Meaning |
-|---|---|---|---|---|
+The last part of a key alone will do, there and on the command line: `port` is `serve.port`. Models may differ in the
+settings that have a dot in the column Per model.
+
+| Key | Default | Allowed | Environment | Per model | Meaning |
+|---|---|---|---|---|---|
 """
 
 
@@ -39,7 +41,7 @@ def page() -> str:
 
 
 def _row(key: str, setting: Setting) -> str:
-    cells = (f"`{key}`", _default(setting), _allowed(setting), f"`{setting.env}`", setting.doc)
+    cells = (f"`{key}`", _default(setting), _allowed(setting), f"`{setting.env}`", "•" * setting.per_model, setting.doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
@@ -55,8 +57,8 @@ def _default(setting: Setting) -> str:
 
 
 def _allowed(setting: Setting) -> str:
-    if setting.choices:
-        return ", ".join(f"`{choice}`" for choice in setting.choices)
+    if setting.choices or setting.forms:
+        return ", ".join([*(f"`{choice}`" for choice in setting.choices), *(form.what for form in setting.forms)])
     return str(setting.within) if setting.within is not None else ""
 
 

@@ -54,3 +54,14 @@ def gguf_bytes(
     header = magic + struct.pack("<IQQ", version, *counts) + b"".join(entries) + b"".join(tensors)
     padding = -len(header) % alignment if data else 0
     return header + bytes(padding) + data
+
+
+def with_entries(data: bytes, entries: Sequence[bytes], *, alignment: int = 32) -> bytes:
+    """A valid file with more metadata. An entry of nothing keeps the tensors aligned."""
+    magic_and_counts = struct.Struct("<4sIQQ")
+    magic, version, n_tensors, n_entries = magic_and_counts.unpack_from(data)
+    added = b"".join(entries)
+    filler = entry("test.filler", STRING, text(""))
+    filler = entry("test.filler", STRING, text(" " * (-len(added + filler) % alignment)))
+    counts = magic_and_counts.pack(magic, version, n_tensors, n_entries + len(entries) + 1)
+    return counts + added + filler + data[magic_and_counts.size :]

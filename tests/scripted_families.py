@@ -13,7 +13,7 @@ from scripted_server import ScriptedServer, scripted_server
 from scripted_service import models_in, some_settings, tiny_tokenizer, tokens_of
 from sockets import PATIENCE_S
 
-from hipfire.config.layers import with_card
+from hipfire.config.schema import Origin, Source, Sourced
 
 NOTHING_SET: Mapping[str, object] = MappingProxyType({})
 
@@ -62,7 +62,9 @@ async def family_server(
     """A server whose model is of a family and says one thing, whatever it is asked. `set_values`: settings by key."""
     template = folder / f"{family}.jinja"
     template.write_text(TEMPLATES[family], encoding="utf-8")
-    settings = with_card(some_settings(prompt={"chat_template": str(template)}), set_values, tag="any")
+    settings = some_settings(prompt={"chat_template": str(template)}).replaced(
+        {key: Sourced(value, Source(Origin.GLOBAL, "config.toml:1")) for key, value in set_values.items()}
+    )
     models = folder / "models"
     models.mkdir(exist_ok=True)
     if not list(models.iterdir()):

@@ -1,20 +1,24 @@
 """The models on this machine: a folder of them, many known to the registry by a tag.
 
-Names come from HTTP clients too, so a name is looked up among the folder's entries and never joined to its path.
-Knows nothing of downloads: that is `pull`.
+Names come from HTTP clients too, so a name is looked up among the folder's entries and those of models.toml, and never
+joined to a path. Knows nothing of downloads: that is `pull`.
 """
 
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
 
 from hipfire.catalog.details import Details, read_details
-from hipfire.catalog.registry import Card, Registry
-from hipfire.errors import ModelFileError, ModelNotFound
+from hipfire.catalog.hub_name import PREFIX
+from hipfire.catalog.registry import Card, Registry, load_registry
+from hipfire.catalog.sources import find_pulled
+from hipfire.config.environment import Environment
+from hipfire.config.own_models import NO_OWN_MODELS, OwnModel, expanded, read_own_models
+from hipfire.errors import ConfigError, ModelFileError, ModelNotFound
 
 SUFFIX = ".gguf"
 
@@ -25,12 +29,20 @@ _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 class InstalledModel:
     """A model that is here: a file, or a folder as Hugging Face has them.
 
-    `tag` is what clients call it: the card's tag, the file's or folder's name, or a whole path.
+    `tag` is what clients call it: the card's tag, the file's or folder's name, the name that models.toml has for it,
+    or a whole path. `own` is what else models.toml says of it.
     """
 
     tag: str
     path: Path
     card: Card | None = None
+    own: OwnModel | None = None
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """What else it is called, by its card and by models.toml."""
+        of_card = self.card.aliases if self.card is not None else ()
+        return (*of_card, *self.own.aliases) if self.own is not None else of_card
 
 
 @attrs.frozen(kw_only=True)
@@ -41,23 +53,80 @@ class Listing:
     details: Details | None
     problem: str | None
     modified_s: int
-    """When the file was last changed, in seconds of Unix time."""
+    """When the file was last changed, in seconds of Unix time; 0 for one that is not there."""
 
 
 class Store:
-    """Looks models up by name."""
+    """Looks models up by name. Raises ConfigError where two of `own_models` are one model."""
 
-    def __init__(self, models_dir: Path, registry: Registry) -> None:
+    def __init__(
+        self, models_dir: Path, registry: Registry, own_models: Mapping[str, OwnModel] = NO_OWN_MODELS
+    ) -> None:
         self.models_dir = models_dir
         self.registry = registry
+        self._own_models = own_models
+        self._own_by_tag = self._by_tag(own_models.values())
         # A header takes a tenth of a second to read; a file that did not change is not read again.
         self._details: dict[tuple[Path, int, int], Details] = {}
 
     def resolve(self, name: str, *, allow_paths: bool = True) -> InstalledModel:
         """The model that a tag, an alias, the name of an installed file or, if allowed, a path stands for.
 
-        Raises ModelNotFound; the message says what to pull, or what there is.
+        A path that models.toml names is always allowed. Raises ModelNotFound; the message says what to pull, or what
+        there is.
         """
+        own = self._own(name)
+        if own is not None and own.path is not None:
+            return self._elsewhere(own)
+        if own is not None:
+            name, allow_paths = own.name, True
+        model = self._resolve(name, allow_paths=allow_paths)
+        return attrs.evolve(model, own=self._own_by_tag.get(model.tag))
+
+    def card_of(self, name: str) -> Card | None:
+        """The registry's card by which a model of this name could be pulled; none for one that is elsewhere."""
+        own = self._own(name)
+        if own is not None and own.path is not None:
+            return None
+        return self.registry.find(own.name if own is not None else name)
+
+    def canonical(self, name: str) -> str:
+        """The tag that a model of this name would have, be it here or not."""
+        own = self._own(name)
+        return self._tag_of(own.name if own is not None else name)
+
+    def _own(self, name: str) -> OwnModel | None:
+        """What models.toml calls by this name."""
+        if name in self._own_models:
+            return self._own_models[name]
+        return next((model for model in self._own_models.values() if name in model.aliases), None)
+
+    def _tag_of(self, name: str) -> str:
+        card = self.registry.find(name)
+        if card is not None:
+            return card.tag
+        return str(expanded(name).absolute()) if _is_path(name) and "/" in name else name.removesuffix(SUFFIX)
+
+    def _by_tag(self, models: Iterable[OwnModel]) -> Mapping[str, OwnModel]:
+        found: dict[str, OwnModel] = {}
+        for model in models:
+            tag = model.name if model.path is not None else self._tag_of(model.name)
+            other = found.setdefault(tag, model)
+            if other is not model:
+                raise ConfigError(f"{model.place}: {model.name} is the same model as {other.name}", hint="join them")
+        return found
+
+    def _elsewhere(self, own: OwnModel) -> InstalledModel:
+        """A model with a path of its own."""
+        assert own.path is not None
+        if not own.path.exists():
+            raise ModelNotFound(f"{own.name} is not at {own.path}", hint=f"models.toml says so at {own.place}")
+        return self._own_installed(own, own.path)
+
+    def _own_installed(self, own: OwnModel, path: Path) -> InstalledModel:
+        return InstalledModel(tag=own.name, path=path, card=self.registry.find(own.name), own=own)
+
+    def _resolve(self, name: str, *, allow_paths: bool) -> InstalledModel:
         installed = {tag: model for tag, (model, _) in self._installed().items()}
         card = self.registry.find(name)
         wanted = card.tag if card is not None else name.removesuffix(SUFFIX)
@@ -68,6 +137,8 @@ class Store:
                 return model
         if card is not None:
             raise ModelNotFound(f"{card.tag} is not installed", hint=f"hipfire pull {card.tag}")
+        if name.startswith(PREFIX):
+            return self._pulled(name, installed)
         if not _is_path(name):
             raise self._unknown(name, installed)
         if not allow_paths:
@@ -86,27 +157,48 @@ class Store:
         return False
 
     def list_installed(self) -> list[Listing]:
-        """Every model in the folder, by tag; unusable ones too."""
-        return [self._listing(model, status) for model, status in self._installed().values()]
+        """Every model in the folder or with a path in models.toml, by tag; unusable ones too."""
+        found = {
+            tag: self._listing(attrs.evolve(model, own=self._own_by_tag.get(tag)), status)
+            for tag, (model, status) in self._installed().items()
+        }
+        for own in self._own_models.values():
+            if own.path is not None:
+                found[own.name] = self._listing_elsewhere(own, own.path)
+        return [found[tag] for tag in sorted(found)]
+
+    def _listing_elsewhere(self, own: OwnModel, path: Path) -> Listing:
+        model = self._own_installed(own, path)
+        try:
+            return self._listing(model, path.stat())
+        except OSError as error:
+            return Listing(model=model, details=None, problem=f"{path}: {error.strerror}", modified_s=0)
 
     def path_of(self, card: Card) -> Path:
         """Where a card's file belongs."""
         return self.models_dir / card.file
 
     def _installed(self) -> Mapping[str, tuple[InstalledModel, os.stat_result]]:
-        cards = {card.file: card for card in self.registry.cards.values()}
+        cards = {card.file: card for card in self.registry.cards.values() if card.file}
         models: dict[str, tuple[InstalledModel, os.stat_result]] = {}
         for path, status in _models_in(self.models_dir):
             card = cards.get(path.name)
-            if card is not None and status.st_size != card.nbytes:
+            if card is not None and not card.is_file(status.st_size):
                 # Somebody's own file of that name.
                 card = None
             tag = card.tag if card is not None else path.name.removesuffix(SUFFIX)
             models[tag] = InstalledModel(tag=tag, path=path, card=card), status
         return dict(sorted(models.items()))
 
+    def _pulled(self, name: str, installed: Mapping[str, InstalledModel]) -> InstalledModel:
+        path = find_pulled(name, self.models_dir)
+        for model in installed.values():
+            if model.path == path:
+                return model
+        raise ModelNotFound(f"{name} is not installed", hint=f"hipfire pull {name}")
+
     def _at_path(self, name: str, installed: Mapping[str, InstalledModel]) -> InstalledModel:
-        path = (Path.home() / name[2:] if name.startswith("~/") else Path(name)).absolute()
+        path = expanded(name).absolute()
         for model in installed.values():
             if model.path == path:
                 return model
@@ -137,8 +229,13 @@ class Store:
         return Listing(model=model, details=self._details.get(key), problem=problem, modified_s=int(status.st_mtime))
 
 
+def open_store(environment: Environment) -> Store:
+    """The store of this machine. Raises ConfigError for what is wrong in models.toml."""
+    return Store(environment.models_dir, load_registry(), read_own_models(environment.models_file))
+
+
 def _is_path(name: str) -> bool:
-    return "/" in name or name.endswith(SUFFIX)
+    return ("/" in name or name.endswith(SUFFIX)) and not name.startswith(PREFIX)
 
 
 def _models_in(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -6,8 +6,7 @@ from functools import partial
 import click
 
 from hipfire.catalog.details import read_details
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_nothing
@@ -48,7 +47,7 @@ def command(ctx: click.Context, model: str, prompt_tokens: int, tokens: int, run
     """
     environment: Environment = ctx.obj
     settings = settings_of(ctx)
-    installed = resolve_or_pull(model, Store(environment.models_dir, load_registry()), environment)
+    installed = resolve_or_pull(model, open_store(environment), environment)
     log_nothing()
     busy = [process for process in find_processes(environment.home) if process.role == SERVE]
     for process in busy:

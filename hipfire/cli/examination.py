@@ -12,8 +12,7 @@ from typing import Any
 import attrs
 
 from hipfire import __version__
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.config.environment import Environment
 from hipfire.config.layers import resolve
 from hipfire.config.schema import Settings
@@ -150,7 +149,7 @@ def _memory_finding(memory: dict[str, int]) -> Finding:
 def _settings(environment: Environment) -> tuple[Settings | None, Finding]:
     path = environment.config_file
     try:
-        settings = resolve(flags=(), variables=environment.variables, config_file=path)
+        settings = resolve(environment)
     except ConfigError as error:
         return None, Finding(what="settings", level=PROBLEM, text=error.message, advice=error.hint or "correct it")
     chosen = [key for key, source in settings.sources.items() if source.explicit]
@@ -177,7 +176,7 @@ def _folder(what: str, path: Path) -> Finding:
 
 def _models(environment: Environment) -> tuple[list[dict[str, Any]], list[Finding]]:
     """The usable models, and what is to be said of them and of the others."""
-    listings = Store(environment.models_dir, load_registry()).list_installed()
+    listings = open_store(environment).list_installed()
     usable = [
         {"tag": listing.model.tag, "arch": listing.details.architecture, "size_bytes": listing.details.nbytes}
         for listing in listings

@@ -14,6 +14,6 @@ def key_of(settings: Settings) -> str | None:
 def known_key(environment: Environment) -> str | None:
     """The key in the settings, for commands that work without any: a mistake in config.toml is reported elsewhere."""
     try:
-        return key_of(resolve(flags=[], variables=environment.variables, config_file=environment.config_file))
+        return key_of(resolve(environment))
     except ConfigError:
         return None

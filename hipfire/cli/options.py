@@ -78,4 +78,4 @@ def give_flag(ctx: click.Context, key: str, text: str, name: str) -> None:
 def settings_of(ctx: click.Context) -> Settings:
     """The settings in force for the command under way. Raises ConfigError."""
     environment: Environment = ctx.obj
-    return resolve(flags=ctx.meta.get(_FLAGS, []), variables=environment.variables, config_file=environment.config_file)
+    return resolve(environment, flags=ctx.meta.get(_FLAGS, []))

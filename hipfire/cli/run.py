@@ -7,8 +7,7 @@ from functools import partial
 
 import click
 
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.cli.downloads import name_for_serve, resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.key import key_of
@@ -142,7 +141,7 @@ def _piped() -> str:
 def _ask(
     environment: Environment, settings: Settings, model: str, prompt: str, answer: Answer, seed: int | None
 ) -> Outcome:
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     local = environment.local or any(settings.sourced(key).source.origin == Origin.FLAG for key in _LOAD_KEYS)
     # A serve loads no file that a request names by path, unless it was started with it: then this is done here.
     loaded = store.resolve(model).tag if store.is_elsewhere(model) else None

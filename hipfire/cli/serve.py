@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from hipfire.catalog.registry import default_model, load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.hub_name import PREFIX
+from hipfire.catalog.registry import default_model
+from hipfire.catalog.store import Store, open_store
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_to_file, log_to_stderr
@@ -100,7 +101,7 @@ def plan_of(ctx: click.Context, words: Sequence[str], *, no_prewarm: bool, detac
     environment: Environment = ctx.obj
     if wait and (no_prewarm or not detach):
         raise click.UsageError("--wait goes with -d, and not with --no-prewarm", ctx)
-    store = Store(environment.models_dir, load_registry())
+    store = open_store(environment)
     where = _where(words, store, ctx)
     for key, value, name in (
         ("serve.default_model", where.model, "MODEL"),
@@ -231,7 +232,7 @@ def _where(words: Sequence[str], store: Store, ctx: click.Context) -> Where:
         try:
             store.resolve(word)
         except ModelNotFound:
-            return store.registry.find(word) is not None
+            return store.card_of(word) is not None or word.startswith(PREFIX)
         return True
 
     try:

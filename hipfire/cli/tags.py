@@ -3,16 +3,22 @@
 import click
 
 from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.config.environment import Environment
+from hipfire.errors import ConfigError
 
 
 def installed_tag(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The tags of models that are here. They may have colons, at which bash begins a new word: click's script copes."""
     del param
     environment: Environment = ctx.obj
-    store = Store(environment.models_dir, load_registry())
-    return [listing.model.tag for listing in store.list_installed() if listing.model.tag.startswith(incomplete)]
+    try:
+        store = open_store(environment)
+    except ConfigError:
+        # A shell has nowhere to say it; the command will.
+        return []
+    names = [name for listing in store.list_installed() for name in (listing.model.tag, *listing.model.aliases)]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def known_tag(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -34,6 +34,15 @@ class Environment:
         return self.home / "config.toml"
 
     @property
+    def models_file(self) -> Path:
+        """Names, paths and settings of models."""
+        return self.home / "models.toml"
+
+    @property
+    def profiles_dir(self) -> Path:
+        return self.home / "profiles"
+
+    @property
     def pidfile(self) -> Path:
         return self.home / "serve.pid"
 

@@ -6,6 +6,7 @@ and no command line: `layers` reads those.
 
 import enum
 import re
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
+NO_PROFILE = "none"
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 BUDGETS = ("low", "med", "high", "xhigh", "max", "uncapped")
 
@@ -24,10 +26,18 @@ class Origin(enum.IntEnum):
     """Where a value comes from; the larger wins."""
 
     BUILTIN = 0
-    CARD = 1
-    FILE = 2
-    ENVIRONMENT = 3
-    FLAG = 4
+    MODEL_FILE = 1
+    """What the model's own file recommends."""
+    CARD = 2
+    """What the registry's card of the model recommends."""
+    GLOBAL = 3
+    """config.toml."""
+    PROFILE = 4
+    """The profile that is laid over config.toml."""
+    MODEL = 5
+    """The model's table in models.toml."""
+    ENVIRONMENT = 6
+    FLAG = 7
 
 
 @attrs.frozen
@@ -39,8 +49,8 @@ class Source:
 
     @property
     def explicit(self) -> bool:
-        """Whether a person chose the value, here or in a file, rather than hipfire or a model's card."""
-        return self.origin >= Origin.FILE
+        """Whether a person chose the value, here or in a file, rather than hipfire, a model's file or its card."""
+        return self.origin >= Origin.GLOBAL
 
 
 BUILTIN = Source(Origin.BUILTIN, "built-in")
@@ -52,6 +62,10 @@ class Sourced(Generic[T]):
 
     value: T
     source: Source
+
+
+Layer = Mapping[str, Sourced[Any]]
+"""Checked values of some settings, by key: what one source says."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +85,7 @@ class Range:
 
 @attrs.frozen
 class Form:
-    """What each text of a list must look like; `what` says it to a person, in the plural."""
+    """What a text, or each text of a list, may look like; `what` says it to a person, of a list in the plural."""
 
     what: str
     pattern: re.Pattern[str]
@@ -80,6 +94,13 @@ class Form:
 # Of RFC 6454, as browsers send it: no path, and a port only where it is not the scheme's own.
 _ORIGINS = Form(
     "origins such as https://app.example, or *", re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+", re.ASCII)
+)
+# Ways to name one of several GPUs.
+_DEVICES = (
+    Form("hip:N", re.compile(r"hip:\d{1,3}", re.ASCII)),
+    Form("gfxNNNN", re.compile(r"gfx[0-9a-f]{3,4}")),
+    Form("a PCI address", re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")),
+    Form("a UUID", re.compile(r"GPU-[0-9a-fA-F]{16}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")),
 )
 # What a header can carry as it is.
 _KEYS = Form("keys of visible ASCII characters", re.compile(r"[!-~]+"))
@@ -92,8 +113,8 @@ class Declaration:
     doc: str
     within: Range | None = None
     choices: tuple[str, ...] = ()
+    forms: tuple[Form, ...] = ()
     env: str | None = None
-    form: Form | None = None
     secret: bool = False
 
 
@@ -103,21 +124,25 @@ def setting(
     *,
     within: Range | None = None,
     choices: tuple[str, ...] = (),
+    forms: tuple[Form, ...] = (),
     env: str | None = None,
-    form: Form | None = None,
     secret: bool = False,
 ) -> Any:
     """Declare a setting as the field of a group.
 
     A default of None is written `auto` (numbers) or left out (text). `env` is the environment variable; without it
-    the name is `HIPFIRE_` and the field's name in capitals. A secret is shown nowhere, neither in errors nor in logs.
+    the name is `HIPFIRE_` and the field's name in capitals. A text may have one of `forms` where it is none of
+    `choices`. A secret is shown nowhere, neither in errors nor in logs.
     """
-    declaration = Declaration(doc=doc, within=within, choices=choices, env=env, form=form, secret=secret)
+    declaration = Declaration(doc=doc, within=within, choices=choices, forms=forms, env=env, secret=secret)
     return attrs.field(default=default, repr=not secret, metadata={Declaration: declaration})
 
 
 TOP_LEVEL = "top level"
 """Marks a group whose settings have keys without its name."""
+
+PER_MODEL = "per model"
+"""Marks a group whose settings may differ from model to model."""
 
 
 @attrs.frozen(kw_only=True)
@@ -150,14 +175,15 @@ class Serve:
         "Seconds until a client that reads nothing of its stream is dropped.",
         within=Range(low=0, high=3600),
     )
+    allow_request_pull: bool = setting(False, "Whether a request may download a model that the registry has.")
     allow_request_paths: bool = setting(False, "Whether a request may name a model file by its path.")
     allowed_hosts: tuple[str, ...] = setting((), "Host names that requests may use besides the loopback ones.")
     api_keys: tuple[str, ...] = setting(
         (), "Keys of which a request must show one, but for /health; none: no key is asked for.",
-        form=_KEYS, secret=True,
+        forms=(_KEYS,), secret=True,
     )  # fmt: skip
     cors_origins: tuple[str, ...] = setting(
-        (), "Origins whose web pages may use the server from a browser; * is every origin.", form=_ORIGINS
+        (), "Origins whose web pages may use the server from a browser; * is every origin.", forms=(_ORIGINS,)
     )
     certfile: str | None = setting(None, "Certificate chain (PEM) with which to speak TLS.")
     keyfile: str | None = setting(None, "Private key (PEM) of the certificate.")
@@ -165,7 +191,7 @@ class Serve:
 
 @attrs.frozen(kw_only=True)
 class Generation:
-    """Sampling defaults, for what a request leaves out. A model's card comes before the built-in values."""
+    """Sampling defaults, for what a request leaves out. A model's card and file come before the built-in values."""
 
     temperature: float = setting(0.30, "0 always takes the likeliest token.", within=Range(low=0, high=2))
     top_p: float = setting(
@@ -218,6 +244,7 @@ class Prompt:
     """What goes in front of a conversation."""
 
     system: str | None = setting(None, "System prompt of conversations that have none.")
+    normalize: bool = setting(False, "Whether three and more newlines in a row in what clients send become two.")
     chat_template: str | None = setting(None, "Jinja file used in place of the model's own template.")
 
 
@@ -225,7 +252,12 @@ class Prompt:
 class Hardware:
     """Where the model runs."""
 
-    device: str = setting("auto", "Device that runs the model.", choices=("auto", "cpu", "reference"))
+    device: str = setting(
+        "auto",
+        "Device that runs the model; this build has those of the CPU.",
+        choices=("auto", "cpu", "reference"),
+        forms=_DEVICES,
+    )
     threads: int | None = setting(None, "CPU threads; auto: the physical cores.", within=Range(low=1, high=1024))
 
 
@@ -242,16 +274,24 @@ class Log:
 
 
 @attrs.frozen(kw_only=True)
+class Config:
+    """How the settings themselves are found."""
+
+    profile: str = setting(NO_PROFILE, "Profile that is laid over config.toml; none: no profile.")
+
+
+@attrs.frozen(kw_only=True)
 class Settings:
     """All settings. `sources` has the place of every value that is not built in, by key (`serve.port`)."""
 
     serve: Serve = attrs.field(factory=Serve)
-    generation: Generation = attrs.field(factory=Generation)
-    reasoning: Reasoning = attrs.field(factory=Reasoning, metadata={TOP_LEVEL: True})
-    memory: Memory = attrs.field(factory=Memory)
-    prompt: Prompt = attrs.field(factory=Prompt)
-    hardware: Hardware = attrs.field(factory=Hardware)
+    generation: Generation = attrs.field(factory=Generation, metadata={PER_MODEL: True})
+    reasoning: Reasoning = attrs.field(factory=Reasoning, metadata={PER_MODEL: True, TOP_LEVEL: True})
+    memory: Memory = attrs.field(factory=Memory, metadata={PER_MODEL: True})
+    prompt: Prompt = attrs.field(factory=Prompt, metadata={PER_MODEL: True})
+    hardware: Hardware = attrs.field(factory=Hardware, metadata={PER_MODEL: True})
     log: Log = attrs.field(factory=Log)
+    config: Config = attrs.field(factory=Config, metadata={TOP_LEVEL: True})
     sources: Mapping[str, Source] = attrs.field(factory=dict)
 
     def sourced(self, key: str) -> Sourced[Any]:
@@ -259,6 +299,12 @@ class Settings:
         declared = SETTINGS[key]
         value = getattr(getattr(self, declared.group), declared.name)
         return Sourced(value, self.sources.get(key, BUILTIN))
+
+    def with_layer(self, layer: Layer) -> "Settings":
+        """These settings and the layer, whichever says more: a value gives way to one of a larger origin only."""
+        return self.replaced(
+            {key: value for key, value in layer.items() if value.source.origin > self.sourced(key).source.origin}
+        )
 
     def replaced(self, values: Mapping[str, Sourced[Any]]) -> "Settings":
         """These settings with other values for some keys. The values must have been checked: see `values`."""
@@ -273,7 +319,7 @@ class Settings:
 
 @attrs.frozen(kw_only=True)
 class Setting:
-    """One declared setting, by its full name."""
+    """One declared setting, by its full name. `env` is its environment variable."""
 
     key: str
     group: str
@@ -283,30 +329,32 @@ class Setting:
     doc: str
     within: Range | None
     choices: tuple[str, ...]
+    forms: tuple[Form, ...]
     env: str
-    form: Form | None
     secret: bool
+    per_model: bool
 
 
 def _declared() -> Mapping[str, Setting]:
     found: dict[str, Setting] = {}
-    for group in attrs.fields(Settings):
-        if group.type is None or not attrs.has(group.type):
+    for part in attrs.fields(Settings):
+        if part.type is None or not attrs.has(part.type):
             continue
-        for field in attrs.fields(group.type):
+        for field in attrs.fields(part.type):
             declaration = field.metadata[Declaration]
             declared = Setting(
-                key=field.name if TOP_LEVEL in group.metadata else f"{group.name}.{field.name}",
-                group=group.name,
+                key=field.name if TOP_LEVEL in part.metadata else f"{part.name}.{field.name}",
+                group=part.name,
                 name=field.name,
                 type=field.type,
                 default=field.default,
                 doc=declaration.doc,
                 within=declaration.within,
                 choices=declaration.choices,
+                forms=declaration.forms,
                 env=declaration.env or f"HIPFIRE_{field.name.upper()}",
-                form=declaration.form,
                 secret=declaration.secret,
+                per_model=PER_MODEL in part.metadata,
             )
             found[declared.key] = declared
     return MappingProxyType(found)
@@ -314,3 +362,19 @@ def _declared() -> Mapping[str, Setting]:
 
 SETTINGS = _declared()
 """Every setting by its key, in the order of declaration."""
+
+
+def _aliased() -> Mapping[str, str]:
+    names = Counter(declared.name for declared in SETTINGS.values())
+    return MappingProxyType(
+        {declared.name: key for key, declared in SETTINGS.items() if names[declared.name] == 1 and declared.name != key}
+    )
+
+
+ALIASES = _aliased()
+"""The key of each setting whose name no other group has (`port` is `serve.port`): the name alone stands for it."""
+
+
+def key_of(name: str) -> str | None:
+    """The key that a key or its last part alone stands for; None where it stands for none."""
+    return name if name in SETTINGS else ALIASES.get(name)

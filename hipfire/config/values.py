@@ -30,19 +30,26 @@ def check(setting: Setting, value: object) -> Any:
         value = float(value)
     if type(value) is not kind:
         raise BadValue(f"must be {_expected(setting)}, not {value!r}")
-    if setting.choices and value not in setting.choices:
+    if not _is_one_of(setting, value):
         raise BadValue(f"must be {_expected(setting)}, not {value!r}")
     if setting.within is not None and isinstance(value, int | float) and not setting.within.holds(value):
         raise BadValue(f"must be {_expected(setting)}, not {value!r}")
     return value
 
 
+def _is_one_of(setting: Setting, text: object) -> bool:
+    """Whether a text is among those that are named, or has one of the forms, where there are such."""
+    if text in setting.choices or not (setting.choices or setting.forms):
+        return True
+    return isinstance(text, str) and any(form.pattern.fullmatch(text) for form in setting.forms)
+
+
 def _check_texts(setting: Setting, value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
         raise BadValue("must be a list of strings" + _unless_secret(setting, value))
     for part in value:
-        if setting.form is not None and not setting.form.pattern.fullmatch(part):
-            raise BadValue(f"must be {setting.form.what}" + _unless_secret(setting, part))
+        if not _is_one_of(setting, part):
+            raise BadValue(f"must be {_expected(setting)}" + _unless_secret(setting, part))
     return tuple(value)
 
 
@@ -76,6 +83,30 @@ def read_bool(text: str) -> bool:
     ]
 
 
+def text_of(setting: Setting, value: object) -> str:
+    """How a value is written on the command line: what `parse` reads. A text that is not set is empty."""
+    kind, _ = _kind(setting)
+    if value is None:
+        return "" if kind is str else AUTO
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def shown(setting: Setting, value: object) -> str:
+    """The same for whoever looks at it; of a secret only how much there is."""
+    if setting.secret and value:
+        return f"({len(value)} hidden)" if isinstance(value, tuple) else "(hidden)"
+    return text_of(setting, value)
+
+
+def allowed(setting: Setting) -> str:
+    """What may be set, in words: `a whole number from 1 to 65535`."""
+    return _expected(setting)
+
+
 _READERS: dict[type, Callable[[str], object]] = {int: int, float: float, bool: read_bool}
 
 
@@ -92,9 +123,12 @@ _NAMES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true
 
 def _expected(setting: Setting) -> str:
     kind, optional = _kind(setting)
+    forms = [form.what for form in setting.forms]
     if setting.choices:
-        return "one of " + ", ".join(setting.choices)
-    text = _NAMES[kind]
+        return "one of " + ", ".join([*setting.choices, *forms])
+    if forms:
+        return " or ".join(forms)
+    text = _NAMES.get(kind, "a list of strings")
     if setting.within is not None:
         text += _bounds(setting.within)
     return f"{text}, or {AUTO}" if optional and kind is not str else text

@@ -76,7 +76,7 @@ def open_huggingface(path: Path) -> Checkpoint:
         )
     config = JsonObject.from_file(path / "config.json", most_nbytes=_MAX_CONFIG_NBYTES)
     architecture = _architecture(config)
-    metadata = _metadata(config, architecture, path.name)
+    metadata = _metadata(config, architecture, path.name) | _recommended_sampling(path / "generation_config.json")
     with ExitStack() as cleanup:
         files = [_opened(name, cleanup) for name in _shards(path)]
         tensors = _tensors(files, config, architecture)
@@ -151,6 +151,27 @@ def _metadata(config: JsonObject, architecture: Architecture, name: str) -> dict
     values |= architecture.metadata(config)
     prefixed = {f"{architecture.name}.{key}": value for key, value in values.items()}
     return {"general.architecture": architecture.name, "general.name": name, **prefixed}
+
+
+_SAMPLING = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
+
+
+def _recommended_sampling(path: Path) -> dict[str, MetaValue]:
+    """What the file says of sampling, by GGUF's keys; nothing where there is no file, or other than a number."""
+    if not path.is_file():
+        return {}
+    config = JsonObject.from_file(path, most_nbytes=_MAX_CONFIG_NBYTES)
+    return {
+        f"general.sampling.{name}": value
+        for key, name in _SAMPLING.items()
+        if isinstance(value := config.get(key), int | float)
+    }
 
 
 def _llama_metadata(config: JsonObject) -> dict[str, MetaValue]:

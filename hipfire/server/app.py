@@ -15,6 +15,7 @@ from quart import Response, request
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.routing import BaseConverter
 
 from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable
@@ -45,6 +46,13 @@ class _Connection(TrioASGIHTTPConnection):
             nursery.cancel_scope.cancel()
 
 
+class _IdConverter(BaseConverter):
+    """The rest of a path, whatever is in it: a model may be called by its file's path, which begins with a slash."""
+
+    regex = ".+"
+    part_isolating = False
+
+
 def create_app(service: Service, settings: Settings, hosts: HostPolicy) -> QuartTrio:
     """The ASGI application."""
     app = QuartTrio("hipfire", static_folder=None)
@@ -55,6 +63,7 @@ def create_app(service: Service, settings: Settings, hosts: HostPolicy) -> Quart
     )
     # A path is what it is: no redirect from //health.
     app.url_map.merge_slashes = False
+    app.url_map.converters["id"] = _IdConverter
 
     _guard(app, hosts=hosts, keys=ApiKeys.of(settings.serve.api_keys), cors=cors_policy(settings.serve.cors_origins))
     app.register_error_handler(HTTPException, _on_http_error)

@@ -12,19 +12,17 @@ import ssl
 from contextlib import suppress
 from typing import Any, cast
 
-import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol import ProtocolWrapper
-from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
-from hipfire.server.problems import malformed_body
+from hipfire.server.http1 import Http1Protocol
 
 _RECEIVE_NBYTES = 1 << 16
 # Chunks that may be read ahead of what the protocol has dealt with.
@@ -134,7 +132,7 @@ class Connection(TCPServer):
             self.app, self.config, self.context, self._task_group, state, is_tls, client, own, self.protocol_send, alpn
         )
         if alpn != _HTTP2:
-            protocol.protocol = _H11Protocol(
+            protocol.protocol = Http1Protocol(
                 self.app, self.config, self.context, self._task_group, state, is_tls, client, own, self.protocol_send
             )
         return protocol
@@ -175,9 +173,11 @@ class Connection(TCPServer):
         ahead, to_handle = trio.open_memory_channel[bytes](_MAX_READ_AHEAD)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._handle, to_handle)
-            await self._receive(ahead)
-            # A client that only closed its own side counts as gone too: nobody can tell the two apart in time.
-            self._eof.set()
+            try:
+                await self._receive(ahead)
+            finally:
+                # A client that only closed its own side counts as gone too: nobody can tell the two apart in time.
+                self._eof.set()
             # Whoever is sending must not wait for it any more.
             self.abort()
             nursery.cancel_scope.cancel()
@@ -218,19 +218,3 @@ class Connection(TCPServer):
 
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
-
-
-class _H11Protocol(H11Protocol):
-    """Answers what is no HTTP with a body of JSON, like every other error."""
-
-    async def _send_error_response(self, status_code: int) -> None:
-        body = malformed_body(status_code)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-            *self.config.response_headers("h11"),
-        ]
-        await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
-        await self._send_h11_event(h11.Data(data=body))
-        await self._send_h11_event(h11.EndOfMessage())

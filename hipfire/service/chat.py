@@ -14,7 +14,7 @@ from hipfire.catalog.store import InstalledModel
 from hipfire.errors import EngineUnavailable, HipfireError, Unsupported
 from hipfire.service.admission import Admission
 from hipfire.service.answer import Answer
-from hipfire.service.conversation import encode_conversation
+from hipfire.service.conversation import encode_conversation, with_single_gaps
 from hipfire.service.generation import Generation
 from hipfire.service.link import EngineLink
 from hipfire.service.pipeline import AnswerPipeline
@@ -110,9 +110,12 @@ class Chat:
             longest_token=text.tokenizer.longest_token,
             context_length=model.engine.context_length,
         )
+        messages = job.messages
+        if settings.prompt.normalize:
+            messages = tuple(with_single_gaps(message) for message in messages)
         prompt = encode_conversation(
             text,
-            job.messages,
+            messages,
             system=settings.prompt.system,
             arguments={**job.template_arguments, **plan.arguments},
             tools=job.tools,

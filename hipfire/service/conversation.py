@@ -4,6 +4,7 @@ Knows no tokens beyond the list of them.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -17,6 +18,12 @@ from hipfire.service.tool_prompt import with_calls_as_text, with_tools_told
 from hipfire.text.prompt import encode_chat, prompt_tail
 
 _BETWEEN = "\n\n"
+_GAPS = re.compile(r"\n{3,}")
+
+
+def with_single_gaps(message: Message) -> Message:
+    """The message with one empty line wherever there were more."""
+    return attrs.evolve(message, content=_GAPS.sub(_BETWEEN, message.content))
 
 
 def encode_conversation(

@@ -27,14 +27,14 @@ def list_models(listings: list[Listing], resident: LoadedModel | None) -> list[M
     others = [
         _entry(listing, listing.details)
         for listing in listings
-        if listing.details is not None and (resident is None or listing.model.path != resident.model.path)
+        if listing.details is not None and (resident is None or listing.model.tag != resident.model.tag)
     ]
     return [loaded, *others] if loaded is not None else others
 
 
 def _loaded_entry(resident: LoadedModel, listings: list[Listing]) -> ModelEntry | None:
     for listing in listings:
-        if listing.model.path == resident.model.path and listing.details is not None:
+        if listing.model.tag == resident.model.tag and listing.details is not None:
             entry = _entry(listing, listing.details)
             break
     else:

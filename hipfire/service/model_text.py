@@ -5,8 +5,9 @@ from pathlib import Path
 
 import attrs
 
+from hipfire.catalog.model_layers import file_layer
 from hipfire.catalog.store import InstalledModel
-from hipfire.config.schema import Settings
+from hipfire.config.schema import Layer, Settings
 from hipfire.errors import ConfigError, Unsupported
 from hipfire.formats.checkpoint import MetaValue
 from hipfire.formats.open import open_checkpoint
@@ -22,12 +23,14 @@ class ModelText:
     """`family` is how the model writes reasoning and calls.
 
     `tells_tools`: the template does not, so a system message must say which tools there are and how to call them.
+    `recommended` is what the file says of the settings.
     """
 
     tokenizer: Tokenizer
     template: ChatTemplate
     family: Family = PLAIN
     tells_tools: bool = False
+    recommended: Layer = attrs.field(factory=dict)
 
     @property
     def shown(self) -> dict[int, bytes]:
@@ -48,6 +51,7 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
         arch = str(checkpoint.metadata.get("general.architecture", ""))
         bos = _token_text(checkpoint.metadata, tokenizer.bos_id)
         eos = _token_text(checkpoint.metadata, checkpoint.metadata.get("tokenizer.ggml.eos_token_id"))
+        recommended = file_layer(checkpoint.metadata, place=str(model.path))
     if settings.prompt.chat_template is not None:
         source = _read_template(Path(settings.prompt.chat_template))
     if not isinstance(source, str):
@@ -60,7 +64,9 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
     tells_tools = family.channels is None and "tools" not in source
     if tells_tools:
         family = attrs.evolve(family, syntax=HermesJson())
-    return ModelText(tokenizer=tokenizer, template=template, family=family, tells_tools=tells_tools)
+    return ModelText(
+        tokenizer=tokenizer, template=template, family=family, tells_tools=tells_tools, recommended=recommended
+    )
 
 
 def _token_text(metadata: Mapping[str, MetaValue], token: MetaValue | None) -> str:

@@ -11,8 +11,8 @@ from functools import partial
 import attrs
 import trio
 
+from hipfire.catalog.model_layers import given_layers
 from hipfire.catalog.store import InstalledModel
-from hipfire.config.layers import with_card
 from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable, HipfireError
 from hipfire.service.link import EngineLink
@@ -34,12 +34,17 @@ def ignore_loading(_tag: str, _fraction: float) -> None:
 
 @attrs.frozen(kw_only=True, eq=False)
 class LoadedModel:
-    """`settings` has the card's recommendations laid under what was set."""
+    """`settings` are those of this model: models.toml, its card and its file had their say."""
 
     model: InstalledModel
     text: ModelText
     settings: Settings
     engine: Loaded
+
+
+def _are_same(one: InstalledModel, other: InstalledModel) -> bool:
+    """Whether two names lead to one model. A file may be several models, each with settings of its own."""
+    return (one.tag, one.path) == (other.tag, other.path)
 
 
 class _Loading:
@@ -123,9 +128,9 @@ class Residency:
             if self._loading is not None:
                 loading = self._loading
                 await loading.done.wait()
-                if loading.error is not None and loading.model.path == wanted.path:
+                if loading.error is not None and _are_same(loading.model, wanted):
                     self._raise_unless_retried(loading.error, again=loading.again)
-            elif self._resident is not None and self._resident.model.path == wanted.path:
+            elif self._resident is not None and _are_same(self._resident.model, wanted):
                 return self._resident
             elif self._n_users:
                 await self._unused.wait()
@@ -161,10 +166,11 @@ class Residency:
 
     async def _loaded(self, model: InstalledModel) -> LoadedModel:
         settings = self._settings
-        if model.card is not None:
-            settings = with_card(settings, model.card.settings, tag=model.tag)
+        for layer in given_layers(model):
+            settings = settings.with_layer(layer)
         # Before the other one is unloaded: a file that cannot be used costs nobody their model.
         text = await trio.to_thread.run_sync(partial(self._read_text, model, settings))
+        settings = settings.with_layer(text.recommended)
         await self._unload()
         engine = await self._link.load(
             Load(

@@ -7,7 +7,8 @@ import pytest
 
 from hipfire.catalog.registry import Registry, load_registry
 from hipfire.catalog.store import Store
-from hipfire.errors import ModelNotFound
+from hipfire.config.own_models import read_own_models
+from hipfire.errors import ConfigError, ModelNotFound
 
 TINY = Path(__file__).parents[2] / "fixtures" / "tiny-llama" / "model.gguf"
 
@@ -157,3 +158,73 @@ def test_a_changed_file_is_read_again(models_dir: Path, registry: Registry) -> N
 
 def test_a_folder_that_is_not_there_has_no_models(tmp_path: Path, registry: Registry) -> None:
     assert Store(tmp_path / "nothing", registry).list_installed() == []
+
+
+def own_store(models_dir: Path, registry: Registry, text: str) -> Store:
+    path = models_dir.parent / "models.toml"
+    path.write_text(text)
+    return Store(models_dir, registry, read_own_models(path))
+
+
+def test_an_alias_stands_for_its_model(models_dir: Path, registry: Registry, install: Install) -> None:
+    install("SmolLM2-135M-Instruct.Q4_1.gguf")
+    store = own_store(models_dir, registry, '[model."smollm2"]\naliases = ["small", "s"]\ntop_k = 3')
+    for name in ("small", "s", "smollm2", "smollm2:135m"):
+        model = store.resolve(name, allow_paths=False)
+        assert (model.tag, model.aliases) == ("smollm2:135m", ("smollm2", "small", "s"))
+        assert model.own is not None
+        assert model.own.settings["generation.top_k"].value == 3
+        assert (store.canonical(name), store.card_of(name)) == ("smollm2:135m", registry.cards["smollm2:135m"])
+    (listing,) = store.list_installed()
+    assert listing.model == store.resolve("small")
+
+
+def test_an_alias_of_what_is_not_here_says_what_to_pull(models_dir: Path) -> None:
+    store = own_store(models_dir, load_registry(), '[model."smollm2:135m"]\naliases = ["small"]')
+    with pytest.raises(ModelNotFound, match="hipfire pull smollm2:135m"):
+        store.resolve("small")
+
+
+def test_a_path_of_models_toml_is_a_model_for_requests_too(models_dir: Path, registry: Registry) -> None:
+    store = own_store(models_dir, registry, f'[model.writer]\npath = "{TINY}"\naliases = ["w"]\n')
+    for name in ("writer", "w"):
+        model = store.resolve(name, allow_paths=False)
+        assert (model.tag, model.path, model.card) == ("writer", TINY, None)
+        assert not store.is_elsewhere(name)
+    with pytest.raises(ModelNotFound, match="allow_request_paths"):
+        store.resolve(str(TINY), allow_paths=False)
+    assert [listing.model.tag for listing in store.list_installed()] == ["writer"]
+
+
+def test_a_model_named_by_its_path_has_aliases_and_settings(models_dir: Path, registry: Registry) -> None:
+    store = own_store(models_dir, registry, f'[model."{TINY}"]\naliases = ["t"]\ntop_k = 3')
+    model = store.resolve("t", allow_paths=False)
+    assert (model.tag, model.path) == (str(TINY), TINY)
+    assert model.own is not None
+    assert store.resolve(str(TINY)) == model
+
+
+def test_a_tag_may_be_somewhere_else(models_dir: Path, registry: Registry) -> None:
+    store = own_store(models_dir, registry, f'[model."smollm2:135m"]\npath = "{TINY}"')
+    model = store.resolve("smollm2:135m")
+    assert (model.path, model.card) == (TINY, registry.cards["smollm2:135m"])
+    # Nothing that a pull could help with.
+    assert store.card_of("smollm2:135m") is None
+
+
+def test_a_path_that_leads_nowhere_is_an_error_and_listed_as_broken(models_dir: Path, registry: Registry) -> None:
+    store = own_store(models_dir, registry, '[model.gone]\npath = "nothing.gguf"')
+    with pytest.raises(
+        ModelNotFound, match=r"gone is not at .*nothing.gguf \(models.toml says so at .*models.toml:2\)"
+    ):
+        store.resolve("gone")
+    (listing,) = store.list_installed()
+    assert (listing.details, listing.problem) == (
+        None,
+        f"{models_dir.parent / 'nothing.gguf'}: No such file or directory",
+    )
+
+
+def test_two_tables_of_one_model_are_an_error(models_dir: Path, registry: Registry) -> None:
+    with pytest.raises(ConfigError, match=r"models.toml:4: smollm2:135m is the same model as smollm2"):
+        own_store(models_dir, registry, '[model.smollm2]\ntop_k = 1\n[model."smollm2:135m"]\ntop_k = 2')

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from hipfire.cli.chat.blocks import Blocks
 
 LINES = st.sampled_from(
-    """\
+    """text
 
-text
 more text
 # title
 ---
@@ -23,7 +22,7 @@ more text
 |---|---|
     code
 <p>html</p>
-\ttab""".split("\n")
+\ttab""".splitlines()
 )
 
 

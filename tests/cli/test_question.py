@@ -23,11 +23,11 @@ def test_only_what_was_set_for_this_run_is_asked_for() -> None:
         {
             "generation.temperature": Sourced(0.5, Source(Origin.FLAG, "-t")),
             "generation.max_tokens": Sourced(9, Source(Origin.ENVIRONMENT, "HIPFIRE_MAX_TOKENS")),
-            "generation.top_p": Sourced(0.5, Source(Origin.FILE, "config.toml:1")),
-            "prompt.system": Sourced("Be terse.", Source(Origin.FILE, "config.toml:2")),
+            "generation.top_p": Sourced(0.5, Source(Origin.GLOBAL, "config.toml:1")),
+            "prompt.system": Sourced("Be terse.", Source(Origin.GLOBAL, "config.toml:2")),
             "thinking": Sourced("off", Source(Origin.FLAG, "--no-think")),
             "reasoning_effort": Sourced("auto", Source(Origin.FLAG, "--effort")),
-            "max_think_tokens": Sourced(64, Source(Origin.FILE, "config.toml:3")),
+            "max_think_tokens": Sourced(64, Source(Origin.GLOBAL, "config.toml:3")),
         }
     )
     question = question_of(settings, model="m", turns=[])

@@ -185,13 +185,13 @@ def settings_with(port: int, origin: Origin) -> Settings:
 def test_a_serve_is_told_by_its_health(serve: FakeServe, body: bytes, is_serve: bool, tmp_path: Path) -> None:
     serve.body = body
     environment = read_environment({"HIPFIRE_HOME": str(tmp_path)})
-    found = find_serve(environment, settings_with(serve.port, Origin.FILE))
+    found = find_serve(environment, settings_with(serve.port, Origin.GLOBAL))
     assert found == (serve.endpoint if is_serve else None)
 
 
 def test_only_a_serve_with_the_model_counts_where_one_is_named(serve: FakeServe, tmp_path: Path) -> None:
     serve.body = b'{"status": "ok", "model": "/models/mine.gguf", "loading_model": null}'
-    environment, settings = read_environment({"HIPFIRE_HOME": str(tmp_path)}), settings_with(serve.port, Origin.FILE)
+    environment, settings = read_environment({"HIPFIRE_HOME": str(tmp_path)}), settings_with(serve.port, Origin.GLOBAL)
     assert find_serve(environment, settings, loaded="/models/mine.gguf") == serve.endpoint
     assert find_serve(environment, settings, loaded="/models/other.gguf") is None
 
@@ -200,9 +200,9 @@ def test_the_pidfile_leads_to_a_serve_on_another_port(serve: FakeServe, tmp_path
     serve.body = HEALTHY
     environment = read_environment({"HIPFIRE_HOME": str(tmp_path)})
     with pidfile(environment.pidfile, Endpoint(host="0.0.0.0", port=serve.port)):
-        found = find_serve(environment, settings_with(1, Origin.FILE))
+        found = find_serve(environment, settings_with(1, Origin.GLOBAL))
         assert found is not None
         assert found.url == serve.endpoint.url
         # Said for this very run, it counts for more.
         assert find_serve(environment, settings_with(1, Origin.ENVIRONMENT)) is None
-    assert find_serve(environment, settings_with(1, Origin.FILE)) is None
+    assert find_serve(environment, settings_with(1, Origin.GLOBAL)) is None

@@ -84,7 +84,11 @@ def test_text_stands_for_a_value(key: str, text: str, expected: object) -> None:
         ("serve.allow_request_paths", "maybe", "must be true or false, not 'maybe'"),
         ("generation.top_p", "0", "must be a number above 0 and up to 1, not 0.0"),
         ("memory.max_seq", "12", "must be a whole number from 512 to 1048576, or auto, not 12"),
-        ("hardware.device", "gpu", "must be one of auto, cpu, reference, not 'gpu'"),
+        (
+            "hardware.device",
+            "gpu",
+            "must be one of auto, cpu, reference, hip:N, gfxNNNN, a PCI address, a UUID, not 'gpu'",
+        ),
     ],
 )
 def test_other_text_is_refused_with_what_would_fit(key: str, text: str, message: str) -> None:

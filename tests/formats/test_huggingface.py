@@ -251,3 +251,16 @@ def test_a_config_of_many_megabytes(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}" + " " * (4 << 20))
     with pytest.raises(CorruptFile, match="bytes long"):
         open_huggingface(tmp_path)
+
+
+def test_recommended_sampling_goes_by_gguf_s_keys(tmp_path: Path) -> None:
+    folder = changed(LLAMA, tmp_path)
+    generation = {"temperature": 0.6, "top_k": 40, "repetition_penalty": 1.1, "top_p": None, "do_sample": True}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    with open_huggingface(folder) as checkpoint:
+        sampling = {key: value for key, value in checkpoint.metadata.items() if key.startswith("general.sampling.")}
+    assert sampling == {
+        "general.sampling.temp": 0.6,
+        "general.sampling.top_k": 40,
+        "general.sampling.penalty_repeat": 1.1,
+    }

@@ -16,4 +16,4 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def patient_clock() -> MockClock:
     """Jumps to the next deadline, but not while a worker thread is at work."""
-    return MockClock(autojump_threshold=0.02)
+    return MockClock(autojump_threshold=0.1)

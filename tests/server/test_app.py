@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 import trio
+from problem_shape import error_of
 from scripted_engine import Script, ScriptedEngine
 from scripted_server import ScriptedServer, a_chat, scripted_server
 from scripted_service import scripted_service, some_settings, tokens_of
@@ -17,16 +18,6 @@ from hipfire.server.app import run_server
 
 def hello(**fields: Any) -> Script:
     return Script(tokens=tokens_of("Hello"), **fields)
-
-
-def error_of(response: httpx.Response) -> dict[str, Any]:
-    """The error of a response, which must have the one shape."""
-    assert response.headers["content-type"] == "application/json"
-    body = response.json()
-    assert set(body) == {"error"}
-    assert set(body["error"]) == {"message", "type", "param", "code"}
-    assert body["error"]["type"] == ("server_error" if response.status_code >= 500 else "invalid_request_error")
-    return body["error"]
 
 
 class TestHealth:

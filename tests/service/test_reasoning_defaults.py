@@ -4,16 +4,20 @@ from typing import Any
 
 import pytest
 
-from hipfire.config.layers import with_card
-from hipfire.config.schema import Settings
+from hipfire.config.schema import Origin, Settings, Source, Sourced
 from hipfire.service.reasoning_defaults import with_defaults
 from hipfire.service.request import ReasoningWishes
+
+
+def with_set(values: dict[str, Any]) -> Settings:
+    source = Source(Origin.GLOBAL, "config.toml:1")
+    return Settings().replaced({key: Sourced(value, source) for key, value in values.items()})
 
 
 def merged(request: dict[str, Any], settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
     """What is wished for, without the paths: `mode=True`, `effort="low"`, `cap=5`, `budget="med"` in the request."""
     wishes = ReasoningWishes(**{f"{name}s": (("field", value),) for name, value in request.items()})
-    made = with_defaults(wishes, with_card(Settings(), settings, tag="any"))
+    made = with_defaults(wishes, with_set(settings))
     found = {"mode": made.modes, "effort": made.efforts, "cap": made.caps, "budget": made.budgets}
     return {name: tuple(value for _, value in values) for name, values in found.items() if values}
 
@@ -45,6 +49,6 @@ def test_a_request_comes_before_a_setting(
 
 
 def test_a_setting_is_told_from_a_field() -> None:
-    settings = with_card(Settings(), {"reasoning_effort": "low"}, tag="any")
+    settings = with_set({"reasoning_effort": "low"})
     ((path, _),) = with_defaults(ReasoningWishes(), settings).efforts
     assert path == "reasoning_effort (a setting)"

@@ -4,8 +4,7 @@ import sys
 
 import click
 
-from hipfire.catalog.registry import load_registry
-from hipfire.catalog.store import Store
+from hipfire.catalog.store import open_store
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.options import flag_option, setting_option, settings_of
 from hipfire.cli.question import system_of
@@ -48,7 +47,7 @@ def command(ctx: click.Context, model: str | None) -> None:
     from hipfire.cli.chat.screen import PlainScreen, TerminalScreen  # noqa: PLC0415
     from hipfire.cli.chat.session import COMMANDS, Session  # noqa: PLC0415
 
-    answerer = reach_serve(environment, settings, Store(environment.models_dir, load_registry()), model)
+    answerer = reach_serve(environment, settings, open_store(environment), model)
     conversation = Conversation(
         model=answerer.first_model() if model is None else answerer.find(model), system=system_of(settings)
     )

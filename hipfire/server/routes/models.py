@@ -37,4 +37,4 @@ def _document(entry: ModelEntry) -> dict[str, object]:
     }
 
 
-ROUTES = (Route("GET", "/v1/models", _list), Route("GET", "/v1/models/<path:id_>", _one))
+ROUTES = (Route("GET", "/v1/models", _list), Route("GET", "/v1/models/<id:id_>", _one))

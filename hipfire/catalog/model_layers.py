@@ -1,0 +1,48 @@
+"""What a model says of the settings: its own file, its card, and its table in models.toml, each as a layer."""
+
+from collections.abc import Mapping
+
+from hipfire.catalog.store import InstalledModel
+from hipfire.config.layers import checked
+from hipfire.config.schema import SETTINGS, Layer, Origin, Source, Sourced
+from hipfire.config.values import BadValue, check
+from hipfire.formats.checkpoint import MetaValue
+
+# The keys are GGUF's, by its specification (gguf-py, `Keys.General.SAMPLING_*`); `formats.huggingface` gives them to
+# what generation_config.json says.
+_SAMPLING = {
+    "general.sampling.temp": "generation.temperature",
+    "general.sampling.top_k": "generation.top_k",
+    "general.sampling.top_p": "generation.top_p",
+    "general.sampling.min_p": "generation.min_p",
+    "general.sampling.penalty_repeat": "generation.repeat_penalty",
+}
+
+_DIGITS = 6
+"""Of a float32, decimal digits that mean something: its 0.6 is 0.60000002384."""
+
+
+def file_layer(metadata: Mapping[str, MetaValue], *, place: str) -> Layer:
+    """What a model's file recommends. What no setting can be is left out: nobody here wrote it, or could correct it."""
+    layer = {}
+    for name, key in _SAMPLING.items():
+        value = metadata.get(name)
+        if isinstance(value, float):
+            value = float(f"{value:.{_DIGITS}g}")
+        try:
+            fitting = check(SETTINGS[key], value)
+        except BadValue:
+            continue
+        layer[key] = Sourced(fitting, Source(Origin.MODEL_FILE, place))
+    return layer
+
+
+def given_layers(model: InstalledModel) -> list[Layer]:
+    """What the model's card and models.toml say of it. Raises ConfigError for a card's value that does not fit."""
+    layers: list[Layer] = []
+    if model.card is not None:
+        source = Source(Origin.CARD, f"the card of {model.card.tag}")
+        layers.append({key: checked(key, value, source) for key, value in model.card.settings.items()})
+    if model.own is not None:
+        layers.append(model.own.settings)
+    return layers
