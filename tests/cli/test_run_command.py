@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from real_program import TIMEOUT_S, TINY, Program, Serve, read_until
+
+from hipfire.cli.run import Answer
 
 pytestmark = pytest.mark.slow  # an engine starts
 
@@ -78,6 +81,22 @@ def test_wishes_about_reasoning_reach_whoever_answers(shared_serve: Serve) -> No
     assert through.stderr == local.stderr
     for field in ("thinking", "reasoning_effort"):
         assert f"({field}: dropped, {TINY} does not reason)\n" in through.stderr
+
+
+def test_a_flag_about_loading_asks_for_an_engine_of_one_s_own(shared_serve: Serve) -> None:
+    program, url = shared_serve.program, f"http://127.0.0.1:{shared_serve.port}/stats"
+    before = httpx.get(url, trust_env=False).json()["requests"]
+    assert program.run("run", str(TINY), "--max-seq", "512", "-n", "2", "Hello").returncode == 0
+    assert httpx.get(url, trust_env=False).json()["requests"] == before
+    assert program.run("run", str(TINY), "-n", "2", "Hello").returncode == 0
+    assert httpx.get(url, trust_env=False).json()["requests"]["served"] == before["served"] + 1
+
+
+def test_reasoning_goes_to_a_terminal_alone_and_dimmed(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(shows=True)
+    answer.on_reasoning("Hm.")
+    answer.on_text("Yes.")
+    assert capsys.readouterr() == ("Yes.", "")
 
 
 def test_an_answer_that_cannot_be_written_is_one_line(shared_serve: Serve) -> None:
