@@ -89,7 +89,8 @@ def in_terminal(
     process = pexpect.spawn(
         command[0],
         command[1:],
-        env={**variables, "TERM": "xterm-256color"},
+        # Nobody here answers when the program asks where the cursor is.
+        env={**variables, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},
         cwd=str(cwd),
         dimensions=(height, width),
         encoding="utf-8",

@@ -123,7 +123,9 @@ def test_commands_and_models_are_completed(shared_serve: Serve) -> None:
     shared_serve.program.models_dir.joinpath("mine.gguf").symlink_to(TINY)
     with shared_serve.program.in_terminal("chat") as terminal:
         terminal.wait_for(PROMPT)
-        terminal.type("/mod" + TAB + " mi" + TAB)
+        terminal.type("/mod" + TAB)
+        terminal.wait_for("> /model")
+        terminal.type(" mi" + TAB)
         terminal.wait_for("> /model mine")
         terminal.type(ENTER)
         terminal.wait_for("mine answers from now on")
