@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from hipfire.cli.chat.conversation import Conversation
-from hipfire.cli.chat.session import ModelState, Session
+from hipfire.cli.chat.session import Session
 from hipfire.cli.question import Listener, Outcome, Turn
 from hipfire.errors import ContextLengthExceeded, HipfireError, ModelNotFound
 
@@ -57,8 +57,12 @@ class ScriptedAnswerer:
             raise ModelNotFound("there is no model 'nothing'")
         return f"{name}:1b"
 
-    def state(self, model: str) -> ModelState:
-        return ModelState(is_loaded=model == "m", context_length=2048)
+    def is_loaded(self, model: str) -> bool:
+        return model == "m"
+
+    def context_length(self, model: str) -> int:
+        del model
+        return 2048
 
     def models(self) -> list[str]:
         return ["m", "n"]

@@ -8,7 +8,6 @@ import click
 from hipfire.catalog.registry import default_model
 from hipfire.catalog.store import Store
 from hipfire.cli.background import start_serve
-from hipfire.cli.chat.session import ModelState
 from hipfire.cli.downloads import name_for_serve
 from hipfire.cli.key import key_of
 from hipfire.cli.question import Listener, Outcome, Turn, question_of
@@ -17,6 +16,7 @@ from hipfire.config.environment import Environment
 from hipfire.config.schema import Settings
 from hipfire.errors import HipfireError, ModelNotFound
 from hipfire.lifecycle.endpoint import Endpoint
+from hipfire.lifecycle.health import read_health
 
 
 class ServeAnswerer:
@@ -28,6 +28,7 @@ class ServeAnswerer:
         self._settings = settings
         self._store = store
         self._key = key_of(settings)
+        self._context_lengths: dict[str, int] = {}
 
     def ask(self, model: str, turns: Sequence[Turn], listener: Listener) -> Outcome:
         question = question_of(self._settings, model=model, turns=turns)
@@ -54,16 +55,19 @@ class ServeAnswerer:
         loaded = [str(one["id"]) for one in self._served() if one["hipfire"]["loaded"]]
         return loaded[0] if loaded else self.find(default_model(self._settings.serve.default_model))
 
-    def state(self, model: str) -> ModelState:
-        try:
-            for served in self._served():
-                if served["id"] == model:
-                    told = served["hipfire"]
-                    return ModelState(is_loaded=told["loaded"], context_length=told["context_length"])
-        except HipfireError:
-            # Whoever asks it next is told.
-            return ModelState()
-        return ModelState()
+    def is_loaded(self, model: str) -> bool:
+        health = read_health(self._endpoint)
+        return health is not None and health.get("model") == model
+
+    def context_length(self, model: str) -> int:
+        if model not in self._context_lengths:
+            try:
+                told = [one["hipfire"]["context_length"] for one in self._served() if one["id"] == model]
+            except HipfireError:
+                # Whoever asks it next is told.
+                return 0
+            self._context_lengths[model] = int(told[0]) if told else 0
+        return self._context_lengths[model]
 
     def models(self) -> list[str]:
         return [listing.model.tag for listing in self._store.list_installed()]

@@ -23,16 +23,8 @@ from hipfire.errors import ContextLengthExceeded, HipfireError
 _COMMAND = re.compile(r"(?P<name>/[a-z]*)(?:\s+(?P<argument>.*))?", flags=re.DOTALL)
 
 
-@attrs.frozen(kw_only=True)
-class ModelState:
-    """`context_length` 0: not known."""
-
-    is_loaded: bool = False
-    context_length: int = 0
-
-
 class Answerer(Protocol):
-    """Whoever has the models. All of it may raise HipfireError but `state`."""
+    """Whoever has the models. All of it may raise HipfireError but what is asked about a model."""
 
     def ask(self, model: str, turns: Sequence[Turn], listener: Listener) -> Outcome:
         """Have a model answer. KeyboardInterrupt ends the answer."""
@@ -42,7 +34,11 @@ class Answerer(Protocol):
         """What a model is called; it is downloaded first if it is known and not here."""
         ...
 
-    def state(self, model: str) -> ModelState: ...
+    def is_loaded(self, model: str) -> bool: ...
+
+    def context_length(self, model: str) -> int:
+        """Tokens that a conversation with a loaded model may have; 0 where that is not known."""
+        ...
 
     def models(self) -> list[str]:
         """The models that are here."""
@@ -58,6 +54,7 @@ class Session:
         self._screen = screen
         self._is_over = False
         self._n_tokens = 0
+        self._context_length = 0
 
     def run(self, reader: Reader) -> None:
         while not self._is_over and (text := reader.read()) is not None:
@@ -66,8 +63,7 @@ class Session:
 
     def status(self) -> str:
         """For the line at the bottom."""
-        context_length = self._answerer.state(self._conversation.model).context_length
-        room = f" of {context_length:,}" if context_length else ""
+        room = f" of {self._context_length:,}" if self._context_length else ""
         used = f"  {self._n_tokens:,}{room} tokens" if self._n_tokens else ""
         return f"{self._conversation.model}{used}"
 
@@ -90,7 +86,7 @@ class Session:
         model = self._conversation.model
         text, reasoning = _Kept(), _Kept()
         outcome, problem = None, None
-        waiting = "" if self._answerer.state(model).is_loaded else f"loading {model}"
+        waiting = "" if self._answerer.is_loaded(model) else f"loading {model}"
         try:
             with self._screen.view(waiting=waiting) as view:
                 listener = Listener(on_text=text.and_to(view.on_text), on_reasoning=reasoning.and_to(view.on_reasoning))
@@ -111,12 +107,13 @@ class Session:
 
     def _comment(self, outcome: Outcome) -> None:
         self._n_tokens = outcome.prompt_tokens + outcome.completion_tokens
+        self._context_length = self._answerer.context_length(self._conversation.model)
         for warning in outcome.warnings:
             self._screen.note(f"({warning})")
         speed = outcome.timings.get("decode_tok_s", 0.0)
         self._screen.aside(f"{outcome.completion_tokens} tokens" + (f", {speed:,.0f} a second" if speed else ""))
         if outcome.finish_reason == "length":
-            room = self._answerer.state(self._conversation.model).context_length
+            room = self._context_length
             if room and self._n_tokens >= room:
                 self._screen.note(f"(cut off: all {room:,} tokens of the context are used; /clear begins a new one)")
             else:
