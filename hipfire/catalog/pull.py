@@ -7,10 +7,11 @@ Knows no terminal: progress is a callback.
 
 import fcntl
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from hipfire.catalog.from_wheels import WheelDownload
 from hipfire.catalog.partials import begin_partial, drop_partial, end_partial
@@ -18,6 +19,8 @@ from hipfire.catalog.progress import OnProgress, Phase
 from hipfire.catalog.registry import Card
 from hipfire.catalog.sources import note_source
 from hipfire.errors import DownloadError
+
+_LOOK_AGAIN_S = 0.2
 
 
 class Download(Protocol):
@@ -65,12 +68,19 @@ def _is_there(target: Path, card: Card) -> bool:
 def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold a file's lock, which also goes when the process does. The file stays: to remove it would be a race."""
     with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        while not _is_locked_by_us(file):
+            # Not in the kernel: whoever waits may want to give up, and says so here.
             on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
+            time.sleep(_LOOK_AGAIN_S)
         yield
+
+
+def _is_locked_by_us(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _bring(card: Card, models_dir: Path, variables: Mapping[str, str], on_progress: OnProgress) -> None:

@@ -1,5 +1,6 @@
 """A model's download as a person follows it: a bar with bytes and speed on a terminal, a few lines elsewhere."""
 
+import logging
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +23,8 @@ from hipfire.catalog.store import InstalledModel, Store
 from hipfire.config.environment import Environment
 from hipfire.errors import ModelNotFound
 from hipfire.lifecycle.processes import DOWNLOAD, announced
+
+log = logging.getLogger("hipfire.cli")
 
 
 def resolve_or_pull(name: str, store: Store, environment: Environment) -> InstalledModel:
@@ -71,6 +74,25 @@ def pull_with_progress(card: Card, store: Store, environment: Environment) -> Pa
         card.check_pullable()
     with announced(environment.home, DOWNLOAD, model=card.tag):
         return _pull_with_progress(card, store, environment)
+
+
+def pull_for_request(card: Card, store: Store, environment: Environment) -> None:
+    """Download a model in a worker thread of a serve, with lines in its log; stops when it is cancelled there."""
+    # Here and not above: only a serve has Trio.
+    from trio.from_thread import check_cancelled  # noqa: PLC0415
+
+    logged = 0
+
+    def on_progress(phase: Phase, done: int, total: int) -> None:
+        nonlocal logged
+        check_cancelled()
+        tenth = 10 * done // total if total and phase is Phase.DOWNLOAD else 0
+        if tenth > logged:
+            logged = tenth
+            log.info("%s: %d %% of %.0f MB", card.tag, 10 * tenth, total / 1e6)
+
+    with announced(environment.home, DOWNLOAD, model=card.tag):
+        pull(card, store.models_dir, variables=environment.variables, on_progress=on_progress)
 
 
 def _pull_with_progress(card: Card, store: Store, environment: Environment) -> Path:

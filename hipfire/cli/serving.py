@@ -19,6 +19,7 @@ from hipfire.cli.report import sole_cause
 from hipfire.cli.serve_screen import ServeLog, ServeScreen
 from hipfire.config.schema import Settings
 from hipfire.server.app import run_server
+from hipfire.service.downloads import Pull
 from hipfire.service.engine_process import spawn_engine
 from hipfire.service.service import Service
 
@@ -27,7 +28,7 @@ log = logging.getLogger("hipfire.cli")
 
 @attrs.frozen(kw_only=True)
 class Setup:
-    """What a serve is made of, and whom it tells how it goes.
+    """What a serve is made of, and whom it tells how it goes. `pull` is for models that requests ask for.
 
     `prewarm` loads the model at once; `on_prewarmed` is then told whether that went well. `on_loading` hears of every
     load, with the model's tag and the fraction done. `exit_at_once` does not
@@ -37,12 +38,14 @@ class Setup:
     settings: Settings
     store: Store
     home: Path
+    pull: Pull
     sockets: Sequence[socket.socket]
     tls: ssl.SSLContext | None
     prewarm: bool
     stop_with: str
     on_listening: Callable[[], None]
     on_loading: Callable[[str, float], None]
+    on_stopping: Callable[[], None]
     on_prewarmed: Callable[[bool], None]
     exit_at_once: Callable[[], None]
 
@@ -73,10 +76,10 @@ async def _serve(setup: Setup) -> None:
     # What the engine has to say at the info level, the service says too.
     level = settings.log.level
     spawn = partial(spawn_engine, "warning" if level == "info" else level, setup.home, log_format=settings.log.format)
-    service = Service(settings=settings, catalog=setup.store, spawn=spawn, on_loading=on_loading)
+    service = Service(settings=settings, catalog=setup.store, spawn=spawn, on_loading=on_loading, pull=setup.pull)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        await nursery.start(_heed_signals, service, stop, settings.serve.drain_timeout, setup.exit_at_once)
+        await nursery.start(_heed_signals, service, stop, setup)
         await nursery.start(service.run)
         async with trio.open_nursery() as serving:
             await serving.start(partial(run_server, service, setup.sockets, settings, stop, tls=setup.tls))
@@ -98,8 +101,7 @@ async def _prewarm(service: Service, screen: ServeScreen | ServeLog, on_prewarme
 async def _heed_signals(
     service: Service,
     stop: trio.Event,
-    drain_timeout_s: float,
-    exit_at_once: Callable[[], None],
+    setup: Setup,
     *,
     task_status: "trio.TaskStatus[None]",
 ) -> None:
@@ -107,9 +109,11 @@ async def _heed_signals(
         task_status.started()
         async for _ in signals:
             if stop.is_set():
-                exit_at_once()
+                setup.exit_at_once()
+            setup.on_stopping()
             if n_running := service.admission.n_running:
-                log.info("stopping; %d under way may take %g s, a second signal ends them", n_running, drain_timeout_s)
+                drain_s = setup.settings.serve.drain_timeout
+                log.info("stopping; %d under way may take %g s, a second signal ends them", n_running, drain_s)
             else:
                 log.info("stopping")
             stop.set()
