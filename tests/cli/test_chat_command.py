@@ -38,6 +38,10 @@ def say(terminal: Terminal, text: str, *, answers: int) -> None:
     )
 
 
+def wait_for_line(terminal: Terminal, pattern: str) -> None:
+    terminal.wait_for(lambda shown: re.search(pattern, shown, flags=re.MULTILINE) is not None)
+
+
 def leave(terminal: Terminal) -> None:
     terminal.wait_for(PROMPT)
     terminal.type(CTRL_D)
@@ -123,10 +127,12 @@ def test_commands_and_models_are_completed(shared_serve: Serve) -> None:
     shared_serve.program.models_dir.joinpath("mine.gguf").symlink_to(TINY)
     with shared_serve.program.in_terminal("chat") as terminal:
         terminal.wait_for(PROMPT)
-        terminal.type("/mod" + TAB)
-        terminal.wait_for("> /model")
-        terminal.type(" mi" + TAB)
-        terminal.wait_for("> /model mine")
+        for typed, offered in (("/mod", "/model"), (" mi", "mine")):
+            terminal.type(typed)
+            # It is offered below the line, and Tab takes it.
+            wait_for_line(terminal, rf"^ +{offered} *$")
+            terminal.type(TAB)
+            wait_for_line(terminal, rf"^> .*{offered}$")
         terminal.type(ENTER)
         terminal.wait_for("mine answers from now on")
 

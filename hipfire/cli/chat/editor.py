@@ -79,10 +79,7 @@ def _bindings() -> KeyBindings:
     @bindings.add("enter")
     def _enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-            # Enter takes what is chosen in the menu.
-            buffer.complete_state = None
-        elif buffer.document.is_cursor_at_the_end and not is_complete(buffer.text):
+        if buffer.document.is_cursor_at_the_end and not is_complete(buffer.text):
             if buffer.text.endswith("\\"):
                 buffer.delete_before_cursor()
             buffer.newline(copy_margin=False)
