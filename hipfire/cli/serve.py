@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from hipfire.catalog.hub_name import PREFIX
 from hipfire.catalog.registry import default_model
 from hipfire.catalog.store import Store, open_store
-from hipfire.cli.downloads import resolve_or_pull
+from hipfire.cli.downloads import pull_for_request, resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_to_file, log_to_stderr
 from hipfire.cli.options import give_flag, setting_option, settings_of
@@ -23,7 +24,7 @@ from hipfire.config.schema import Serve, Settings
 from hipfire.errors import ModelNotFound
 from hipfire.lifecycle.detach import Child, ModelState, Report, StartFailed, detach, wait_until_up
 from hipfire.lifecycle.endpoint import endpoint_of
-from hipfire.lifecycle.notify import notify_ready
+from hipfire.lifecycle.notify import Notifier
 from hipfire.lifecycle.pidfile import pidfile
 from hipfire.lifecycle.port import bind
 from hipfire.lifecycle.processes import SERVE, announced
@@ -127,6 +128,7 @@ def run(plan: Plan, environment: Environment) -> None:
         ),
         pidfile(environment.pidfile, endpoint) as remove_pidfile,
     ):
+        Notifier(environment.notify_socket).status(f"preparing {model}")
         resolve_or_pull(model, plan.store, environment)
         _serve(plan, environment, sockets, tls, remove_pidfile, report)
 
@@ -163,9 +165,7 @@ def _serve(
     remove_pidfile: Callable[[], None],
     report: Report | None,
 ) -> None:
-    def on_listening() -> None:
-        if environment.notify_socket is not None:
-            notify_ready(environment.notify_socket)
+    notifier = Notifier(environment.notify_socket)
 
     def on_prewarmed(is_loaded: bool) -> None:
         if report is not None:
@@ -183,11 +183,13 @@ def _serve(
             settings=plan.settings,
             store=plan.store,
             home=environment.home,
+            pull=lambda card: pull_for_request(card, plan.store, environment),
             sockets=sockets,
             tls=tls,
             prewarm=plan.prewarm,
             stop_with="Ctrl-C" if report is None else "hipfire stop",
-            on_listening=on_listening,
+            on_listening=lambda: notifier.ready(f"listening on {endpoint_of(plan.settings.serve).url}"),
+            on_stopping=notifier.stopping,
             on_prewarmed=on_prewarmed,
             exit_at_once=exit_at_once,
         )
@@ -199,7 +201,7 @@ def _where(words: Sequence[str], store: Store, ctx: click.Context) -> Where:
         try:
             store.resolve(word)
         except ModelNotFound:
-            return store.card_of(word) is not None
+            return store.card_of(word) is not None or word.startswith(PREFIX)
         return True
 
     try:

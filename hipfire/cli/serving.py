@@ -20,6 +20,7 @@ from hipfire.cli.report import sole_cause
 from hipfire.cli.serve_screen import ServeScreen
 from hipfire.config.schema import Settings
 from hipfire.server.app import run_server
+from hipfire.service.downloads import Pull
 from hipfire.service.engine_process import spawn_engine
 from hipfire.service.service import Service
 
@@ -30,7 +31,7 @@ _SWITCH_INTERVAL_S = 0.0005
 
 @attrs.frozen(kw_only=True)
 class Setup:
-    """What a serve is made of, and whom it tells how it goes.
+    """What a serve is made of, and whom it tells how it goes. `pull` is for models that requests ask for.
 
     `prewarm` loads the model at once; `on_prewarmed` is then told whether that went well. `exit_at_once` does not
     return.
@@ -39,11 +40,13 @@ class Setup:
     settings: Settings
     store: Store
     home: Path
+    pull: Pull
     sockets: Sequence[socket.socket]
     tls: ssl.SSLContext | None
     prewarm: bool
     stop_with: str
     on_listening: Callable[[], None]
+    on_stopping: Callable[[], None]
     on_prewarmed: Callable[[bool], None]
     exit_at_once: Callable[[], None]
 
@@ -68,10 +71,12 @@ async def _serve(setup: Setup) -> None:
     # What the engine has to say at the info level, the service says too.
     level = settings.log.level
     spawn = partial(spawn_engine, "warning" if level == "info" else level, setup.home)
-    service = Service(settings=settings, catalog=setup.store, spawn=spawn, on_loading=screen.show_loading)
+    service = Service(
+        settings=settings, catalog=setup.store, spawn=spawn, on_loading=screen.show_loading, pull=setup.pull
+    )
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        await nursery.start(_heed_signals, service, stop, settings.serve.drain_timeout, setup.exit_at_once)
+        await nursery.start(_heed_signals, service, stop, setup)
         await nursery.start(service.run)
         async with trio.open_nursery() as serving:
             await serving.start(partial(run_server, service, setup.sockets, settings, stop, tls=setup.tls))
@@ -93,8 +98,7 @@ async def _prewarm(service: Service, screen: ServeScreen, on_prewarmed: Callable
 async def _heed_signals(
     service: Service,
     stop: trio.Event,
-    drain_timeout_s: float,
-    exit_at_once: Callable[[], None],
+    setup: Setup,
     *,
     task_status: "trio.TaskStatus[None]",
 ) -> None:
@@ -102,9 +106,11 @@ async def _heed_signals(
         task_status.started()
         async for _ in signals:
             if stop.is_set():
-                exit_at_once()
+                setup.exit_at_once()
+            setup.on_stopping()
             if n_running := service.admission.n_running:
-                log.info("stopping; %d under way may take %g s, a second signal ends them", n_running, drain_timeout_s)
+                drain_s = setup.settings.serve.drain_timeout
+                log.info("stopping; %d under way may take %g s, a second signal ends them", n_running, drain_s)
             else:
                 log.info("stopping")
             stop.set()

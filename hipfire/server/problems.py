@@ -22,6 +22,7 @@ _STATUS: Mapping[str, int] = MappingProxyType({
     "model_not_found": 404,
     "request_timeout": 408,
     "request_too_large": 413,
+    "download_failed": 503,
     "server_busy": 503,
     "engine_unavailable": 503,
 })  # fmt: skip

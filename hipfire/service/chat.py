@@ -1,7 +1,7 @@
 """One chat from the queue to the engine: waits for its turn, for the model, for the prompt. Knows no HTTP."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -46,6 +46,7 @@ class Chat:
         model: InstalledModel,
         *,
         admission: Admission,
+        bring: Callable[[InstalledModel], Awaitable[InstalledModel]],
         residency: Residency,
         link: EngineLink,
         tally: Tally,
@@ -56,6 +57,7 @@ class Chat:
         self._job = job
         self._wanted = model
         self._admission = admission
+        self._bring = bring
         self._residency = residency
         self._link = link
         self._tally = tally
@@ -76,10 +78,12 @@ class Chat:
         return self._generation
 
     async def _start(self) -> Generation:
+        # A download takes no place in the queue from those whose model is here.
+        wanted = await self._bring(self._wanted)
         arrived_at = trio.current_time()
         place = self._held.enter_context(self._admission.enter())
         await place.turn()
-        model = await self._residency.acquire(self._wanted)
+        model = await self._residency.acquire(wanted)
         self._held.callback(self._residency.release)
         queue_ms = 1000 * (trio.current_time() - arrived_at)
         wishes = with_defaults(self._job.reasoning, model.settings)

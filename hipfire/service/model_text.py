@@ -14,6 +14,7 @@ from hipfire.formats.open import open_checkpoint
 from hipfire.text.dialects.families import PLAIN, family_of
 from hipfire.text.dialects.family import Family
 from hipfire.text.dialects.hermes_json import HermesJson
+from hipfire.text.prompt import encode_chat
 from hipfire.text.template import ChatTemplate
 from hipfire.text.tokenizer import Tokenizer
 
@@ -60,6 +61,8 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
             hint="prompt.chat_template sets one",
         )
     template = ChatTemplate(source, bos_token=bos, eos_token=eos)
+    # One that cannot even take this is found out now, and not when it has cost somebody the model that is loaded.
+    encode_chat(template, tokenizer, [{"role": "user", "content": "Hello"}])
     family = family_of(card=model.card.family if model.card is not None else None, architecture=arch, template=source)
     tells_tools = family.channels is None and "tools" not in source
     if tells_tools:

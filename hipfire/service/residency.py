@@ -15,6 +15,7 @@ from hipfire.catalog.model_layers import given_layers
 from hipfire.catalog.store import InstalledModel
 from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable, HipfireError
+from hipfire.service.failed_loads import FailedLoads
 from hipfire.service.link import EngineLink
 from hipfire.service.model_text import ModelText
 from hipfire.wire.messages import Load, Loaded
@@ -72,6 +73,7 @@ class Residency:
         self._door = trio.Lock()
         self._resident: LoadedModel | None = None
         self._loading: _Loading | None = None
+        self._failed = FailedLoads()
         self._n_users = 0
         self._unused = trio.Event()
         self._last_used = -math.inf
@@ -101,8 +103,9 @@ class Residency:
     async def acquire(self, wanted: InstalledModel) -> LoadedModel:
         """The model, loaded: now, or once the others are done with the one that is. The caller must `release` it.
 
-        Raises the error of the load.
+        Raises the error of the load, or of one that failed lately.
         """
+        self._failed.check(wanted.path)
         async with self._door:
             model = await self._make_resident(wanted)
             self._n_users += 1
@@ -135,6 +138,7 @@ class Residency:
             elif self._n_users:
                 await self._unused.wait()
             else:
+                self._failed.check(wanted.path)
                 self._start_loading(wanted, again=False)
 
     def _raise_unless_retried(self, error: HipfireError, *, again: bool) -> None:
@@ -160,6 +164,8 @@ class Residency:
             log.error("%s could not be loaded", loading.model.tag, exc_info=error)
             loading.error = HipfireError(f"{loading.model.tag} could not be loaded", hint="the log says why")
         finally:
+            if loading.error is not None:
+                self._failed.remember(loading.model.path, loading.error)
             self._loading = None
             self._last_used = trio.current_time()
             loading.done.set()

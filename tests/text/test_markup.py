@@ -1,18 +1,15 @@
 """What holds of every family, whatever a model says."""
 
-import json
-from typing import Any
-
 import pytest
+from call_writers import NOTE, UNWRITABLE, WRITERS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from markup_reading import Reading, cut, read, tools
+from markup_reading import Reading, cut, read
 
 from hipfire.text.dialects.families import FAMILIES, PLAIN, family_of
 from hipfire.text.dialects.family import Family
 from hipfire.text.markup import Reasoning, Text
 
-NOTE = tools(note={"text": {"type": "string"}, "n": {"type": "integer"}})
 ALL = (*FAMILIES, PLAIN)
 # Pieces of every syntax, and what stands between them.
 SOUP = (
@@ -24,6 +21,9 @@ SOUP = (
     "<tool_call|>", "<|channel>thought", "<channel|>", "<|tool_call|>", "<response>", "</response>", "<|python_tag|>",
     "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "note<｜tool▁sep｜>{}", "<｜tool▁call▁end｜>",
     "<｜DSML｜tool_calls>", '<｜DSML｜invoke name="note">', "</｜DSML｜invoke>", "</｜DSML｜tool_calls>",
+    "<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>", "<|START_TEXT|>",
+    '[{"tool_name": "note", "parameters": {}}]', "<minimax:tool_call>", '<invoke name="note">', "</invoke>",
+    '<parameter name="text">', "</minimax:tool_call>",
     "\n", "\n\n", " ", "text", "{", "<", "é",
 )  # fmt: skip
 
@@ -73,43 +73,6 @@ def test_without_tags_and_tools_all_is_text(output: str, size: int) -> None:
             assert read(family, cut(output, size), declared={}) == Reading(text=output)
 
 
-def qwen(text: str) -> str:
-    return f"<tool_call>\n<function=note>\n<parameter=text>\n{text}\n</parameter>\n</function>\n</tool_call>"
-
-
-def as_json(text: str, key: str = "arguments") -> str:
-    return json.dumps({"name": "note", key: {"text": text}}, ensure_ascii=False)
-
-
-WRITERS: dict[str, Any] = {
-    "qwen3.5": qwen,
-    "hermes": lambda text: f"<tool_call>\n{as_json(text)}\n</tool_call>",
-    "llama3": lambda text: as_json(text, "parameters"),
-    "mistral": lambda text: f"[TOOL_CALLS]note[ARGS]{json.dumps({'text': text})}",
-    "lfm2": lambda text: f"<|tool_call_start|>[note(text={json.dumps(text, ensure_ascii=False)})]<|tool_call_end|>",
-    "deepseek-r1": lambda text: (
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>note\n"
-        f"```json\n{json.dumps({'text': text})}\n```"
-        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
-    ),
-    "deepseek-v4": lambda text: (
-        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="note">\n<｜DSML｜parameter name="text" string="true">'
-        f"{text}</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
-    ),
-    "gemma4": lambda text: f'<|tool_call>call:note{{text:<|"|>{text}<|"|>}}<tool_call|>',
-    "gpt-oss": lambda text: f"<|channel|>commentary to=functions.note<|message|>{json.dumps({'text': text})}",
-    "glimmer": lambda text: (
-        ' to=note<|message|><atem:function_calls>\n<atem:invoke name="note">\n'
-        f'<atem:parameter name="text">{text}</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
-    ),
-    "granite3.3": lambda text: f"<|tool_call|>[{as_json(text)}]",
-}
-# What a syntax that escapes nothing cannot hold: its own end, with the beginning of what would come next behind it.
-UNWRITABLE = {
-    "qwen3.5": ("<tool_call>", "<parameter=n>"),
-    "deepseek-v4": ("</｜DSML｜parameter>",),
-    "gemma4": ('<|"|>',),
-}
 texts = st.text(max_size=30) | outputs
 
 
@@ -127,22 +90,10 @@ def test_text_in_an_argument_survives(name: str, text: str, size: int) -> None:
 @settings(max_examples=50, deadline=None)
 def test_several_calls(texts: list[str], size: int) -> None:
     family = family_of(card="qwen3.5", architecture="", template="")
-    output = "</think>\n\nFirst.\n\n" + "\nThen.\n".join(map(qwen, texts))
+    output = "</think>\n\nFirst.\n\n" + "\nThen.\n".join(map(WRITERS["qwen3.5"], texts))
     reading = read(family, cut(output, size), declared=NOTE, begins_inside=True)
     assert reading.calls == tuple(("note", {"text": text}) for text in texts)
     assert reading.text == "First." + "\nThen." * (len(texts) - 1)
-
-
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family.has_calls], ids=lambda family: family.name)
-def test_an_undeclared_tool_is_no_call(family: Family) -> None:
-    name = {
-        "qwen3-coder": "qwen3.5",
-        "qwen3.8": "qwen3.5",
-        "mistral-reasoning": "mistral",
-        "lfm2.5-thinking": "lfm2",
-    }.get(family.name, family.name)
-    write = WRITERS.get(name, WRITERS["hermes"])
-    assert read(family, [write("x")], declared=tools(other={})).calls == ()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ Values are written as they are.
 import re
 
 from hipfire.text.dialects.channels import Address
-from hipfire.text.dialects.syntax import NotACall, Tools
+from hipfire.text.dialects.syntax import NotACall, Tool, Tools
+from hipfire.text.dialects.unescaped import CallTags
 from hipfire.text.dialects.values import typed
 from hipfire.text.markup import ToolCall
 
@@ -25,9 +26,12 @@ _CLOSER = "</atem:function_calls>"
 _CALL = re.compile(
     rf'\s*<atem:function_calls>\s*<atem:invoke name="([^"]+)">(.*)</atem:invoke>\s*{_CLOSER}\s*', re.DOTALL
 )
-_PARAMETER = re.compile(r'\s*<atem:parameter name="([^"]+)">')
-# A value ends where its tag closes and the next tag, or nothing, follows.
-_VALUE_END = re.compile(r"</atem:parameter>(?=\s*(?:<atem:parameter name=|$))")
+_TAGS = CallTags(
+    head=re.compile(r'<atem:invoke name="([^"]+)">'),
+    tail=re.compile(r"</atem:invoke>"),
+    parameter=re.compile(r'\s*<atem:parameter name="([^"]+)">'),
+    value_end=re.compile(r"</atem:parameter>"),
+)
 
 
 class Atem:
@@ -50,14 +54,8 @@ class Atem:
         declared = tools.get(call.group(1)) if call is not None else None
         if call is None or declared is None:
             raise NotACall(f"no call of {tool}")
-        inner, place = call.group(2), 0
-        arguments: dict[str, object] = {}
-        while (head := _PARAMETER.match(inner, place)) is not None:
-            end = _VALUE_END.search(inner, head.end())
-            if end is None:
-                raise NotACall("a value does not end")
-            arguments[head.group(1)] = typed(inner[head.end() : end.start()], declared, head.group(1))
-            place = end.end()
-        if inner[place:].strip():
-            raise NotACall("something else than a parameter")
-        return ToolCall(declared.name, arguments)
+        return ToolCall(declared.name, _TAGS.arguments(call.group(2), declared, _value))
+
+
+def _value(head: re.Match[str], raw: str, tool: Tool) -> object:
+    return typed(raw, tool, head.group(1))

@@ -77,6 +77,7 @@ class ChannelMarkup:
         # What was shown of each kind of text, which decides what stands between it and the next of its kind.
         self._shown: set[bool] = set()
         self._is_fresh = True
+        self._is_truncated = False
         self._calls: list[ToolCall] = []
 
     def feed(self, piece: str) -> Iterator[MarkupEvent]:
@@ -84,11 +85,9 @@ class ChannelMarkup:
         yield from self._run(final=False)
 
     def close(self, *, truncated: bool) -> Iterator[MarkupEvent]:
-        if self._step == self._header and truncated and self._begins_header():
-            # The header of a message of which nothing came.
-            self._text = ""
+        self._is_truncated = truncated
         yield from self._run(final=True)
-        if self._step == self._call:
+        if self._step == self._call and (self._text or not truncated):
             yield from self._end_call(self._text, is_whole=not truncated)
         yield from self._calls
 
@@ -106,12 +105,18 @@ class ChannelMarkup:
     def _header(self, final: bool) -> Iterator[MarkupEvent]:
         yield from ()
         end = self._text.find(self._channels.header_end)
-        if not self._begins_header() or (final and end < 0):
-            self._begin_body(Address("", is_reasoning=False))
-        elif end >= 0:
+        if self._begins_header() and end >= 0:
             header = self._text[:end]
             self._drop(end + len(self._channels.header_end))
             self._begin_body(self._channels.address(header))
+        elif self._begins_header() and final and (self._is_truncated or self._begins_message()):
+            # The header of a message of which nothing came.
+            self._drop(len(self._text))
+        elif not self._begins_header() or final:
+            self._begin_body(Address("", is_reasoning=False))
+
+    def _begins_message(self) -> bool:
+        return self._text.lstrip().startswith(self._channels.start)
 
     def _begin_body(self, address: Address) -> None:
         self._tool, self._is_reasoning, self._is_fresh = address.tool, address.is_reasoning, True

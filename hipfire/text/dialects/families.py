@@ -7,11 +7,11 @@ import attrs
 
 from hipfire.text.dialects.atem import Atem
 from hipfire.text.dialects.deepseek import DeepSeek
-from hipfire.text.dialects.dsml import Dsml
 from hipfire.text.dialects.family import Cap, Family, Mode
 from hipfire.text.dialects.gemma import Gemma
 from hipfire.text.dialects.harmony import Harmony
 from hipfire.text.dialects.hermes_json import HermesJson
+from hipfire.text.dialects.invocations import Invocations
 from hipfire.text.dialects.llama_json import LlamaJson
 from hipfire.text.dialects.mistral import Mistral
 from hipfire.text.dialects.pythonic import Pythonic
@@ -22,6 +22,16 @@ PLAIN = Family(name="plain")
 
 _THINK = Tags()
 _QWEN_EFFORTS = MappingProxyType({"low": "low", "medium": "medium", "high": "xhigh", "xhigh": "xhigh", "max": "xhigh"})
+
+_DSML = Invocations(blocks=("｜DSML｜tool_calls", "｜DSML｜function_calls"), mark="｜DSML｜")
+
+# What Cohere's models put around reasoning and, of one kind or the other, around the answer.
+_COHERE = Tags(
+    opener="<|START_THINKING|>",
+    closer="<|END_THINKING|>",
+    ignored=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+)
+_COHERE_ACTION = HermesJson(opener="<|START_ACTION|>", closer="<|END_ACTION|>", needs_closer=False)
 
 _QWEN_38 = Family(
     name="qwen3.8",
@@ -76,7 +86,7 @@ FAMILIES = (
         name="deepseek-v4",
         needles=("<think>", "DSML"),
         tags=_THINK,
-        syntax=Dsml(),
+        syntax=_DSML,
         mode=Mode.DEFAULT_ON,
         mode_argument="thinking",
         efforts=MappingProxyType({"low": "low", "medium": "high", "high": "high", "xhigh": "high", "max": "max"}),
@@ -143,6 +153,33 @@ FAMILIES = (
         name="phi4-mini",
         needles=("<|tool_call|>",),
         syntax=HermesJson(opener="<|tool_call|>", closer="<|/tool_call|>", needs_closer=False),
+    ),
+    Family(
+        name="north",
+        needles=("<|START_ACTION|>", "<|START_TEXT|>"),
+        tags=_COHERE,
+        syntax=_COHERE_ACTION,
+        mode=Mode.DEFAULT_ON,
+        mode_argument="reasoning",
+        cap=Cap.TOKENS,
+        cap_end="<|END_THINKING|>",
+    ),
+    Family(
+        name="command",
+        needles=("<|START_ACTION|>", "<|START_RESPONSE|>"),
+        tags=_COHERE,
+        syntax=_COHERE_ACTION,
+        mode=Mode.DEFAULT_OFF,
+        cap=Cap.TOKENS,
+        cap_end="<|END_THINKING|>",
+    ),
+    Family(
+        name="minimax",
+        needles=("<minimax:tool_call>", "<think>"),
+        tags=_THINK,
+        syntax=Invocations(blocks=("minimax:tool_call",)),
+        mode=Mode.ALWAYS,
+        cap=Cap.TOKENS,
     ),
     Family(name="llama3", needles=("<|start_header_id|>", '"parameters"'), syntax=LlamaJson()),
     Family(

@@ -8,20 +8,21 @@
     </function>
     </tool_call>
 
-A value has one newline on each side that is not its own. Nothing in it is escaped, so it may hold all of these tags:
-see `_call_end` and `_value_end` for what is then taken for its end.
+A value has one newline on each side that is not its own.
 """
 
 import re
 
-from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tool, Tools, Unterminated
+from hipfire.text.dialects.syntax import Block, Opener, Tool, Tools
+from hipfire.text.dialects.unescaped import CallTags
 from hipfire.text.dialects.values import typed
-from hipfire.text.markup import ToolCall
 
-_HEAD = re.compile(r"<tool_call>\s*<function=([^<>\n]+)>[ \t]*\n?")
-_TAIL = re.compile(r"</function>\s*</tool_call>")
-_PARAMETER = re.compile(r"\s*<parameter=([^<>\n]+)>")
-_VALUE_END = re.compile(r"</parameter>")
+_TAGS = CallTags(
+    head=re.compile(r"<tool_call>\s*<function=([^<>\n]+)>[ \t]*\n?"),
+    tail=re.compile(r"</function>\s*</tool_call>"),
+    parameter=re.compile(r"\s*<parameter=([^<>\n]+)>"),
+    value_end=re.compile(r"</parameter>"),
+)
 
 
 class QwenXml:
@@ -31,62 +32,9 @@ class QwenXml:
         return (Opener(literal="<tool_call>", then=tuple(f"<function={name}>" for name in tools)),)
 
     def read(self, text: str, start: int, tools: Tools) -> Block:
-        head = _HEAD.match(text, start)
-        tool = tools.get(head.group(1)) if head is not None else None
-        if head is None or tool is None:
-            raise NotACall("no call of a declared function")
-        body_end, end = _call_end(text, start, tools)
-        return Block([ToolCall(tool.name, _arguments(text[head.end() : body_end], tool))], end)
+        call, end = _TAGS.read(text, start, tools, _value)
+        return Block([call], end)
 
 
-def _call_end(text: str, start: int, tools: Tools) -> tuple[int, int]:
-    """Where the closing tags of the call at `start` begin and end.
-
-    These are the last ones before the next call opens. Where there are fewer of them than calls that have opened,
-    what opened is a call in a value, and the search goes on behind it. Raises Unterminated.
-    """
-    opened = [match.start() for match in _HEAD.finditer(text, start) if match.group(1) in tools]
-    tails = list(_TAIL.finditer(text, start))
-    if not tails:
-        raise Unterminated
-    for n_opened, until in enumerate([*opened[1:], len(text)], start=1):
-        before = [tail for tail in tails if tail.end() <= until]
-        if len(before) >= n_opened:
-            return before[-1].span()
-    return tails[-1].span()
-
-
-def _arguments(body: str, tool: Tool) -> dict[str, object]:
-    arguments: dict[str, object] = {}
-    place = 0
-    while body[place:].strip():
-        head = _PARAMETER.match(body, place)
-        if head is None:
-            raise NotACall("something else than a parameter")
-        name = head.group(1)
-        value_end, place = _value_end(body, head.end(), {*arguments, name}, tool)
-        arguments[name] = typed(_without_frame(body[head.end() : value_end]), tool, name)
-    return arguments
-
-
-def _value_end(body: str, start: int, seen: set[str], tool: Tool) -> tuple[int, int]:
-    """Where the closing tag of a value begins and ends.
-
-    It is the first one behind which another parameter of the tool begins, or else the last one.
-    """
-    last = None
-    for last in _VALUE_END.finditer(body, start):
-        following = _PARAMETER.match(body, last.end())
-        if following is not None and following.group(1) not in seen and _takes(tool, following.group(1)):
-            return last.span()
-    if last is None or body[last.end() :].strip():
-        raise NotACall("a value does not end")
-    return last.span()
-
-
-def _takes(tool: Tool, name: str) -> bool:
-    return name in tool.properties or not tool.properties or bool(tool.parameters.get("additionalProperties"))
-
-
-def _without_frame(value: str) -> str:
-    return value.removeprefix("\n").removesuffix("\n")
+def _value(head: re.Match[str], raw: str, tool: Tool) -> object:
+    return typed(raw.removeprefix("\n").removesuffix("\n"), tool, head.group(1))

@@ -48,7 +48,7 @@ def call_of_json(tools: Tools, value: object) -> ToolCall:
     inner = value.get("function")
     if isinstance(inner, Mapping):
         value = inner
-    name = value.get("name", inner)
+    name = next((value[key] for key in ("name", "tool_name") if key in value), inner)
     arguments: object = next((value[key] for key in ("arguments", "parameters") if key in value), {})
     return declared_call(tools, name, arguments)
 
