@@ -56,8 +56,8 @@ def serve(setup: Setup) -> None:
 
     Raises EngineUnavailable when the engine keeps dying.
     """
-    # While a worker thread reads a model's text or renders a prompt, the loop must wait this long for Python's lock each
-    # time it wakes up. With Python's own 5 ms, /health would take three times as long as it may.
+    # While a worker thread reads a model's text or renders a prompt, the loop must wait this long for Python's lock
+    # each time it wakes up. With Python's own 5 ms, /health would take three times as long as it may.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         trio.run(_serve, setup)
