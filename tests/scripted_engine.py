@@ -29,6 +29,7 @@ from hipfire.wire.messages import (
     Token,
     Unload,
     Unloaded,
+    Vocabulary,
 )
 
 
@@ -155,6 +156,8 @@ class ScriptedProcess:
             case Unload():
                 engine.heard.append(message)
                 nursery.start_soon(self.say, Unloaded())
+            case Vocabulary():
+                engine.heard.append(message)
             case Generate():
                 engine.heard.append(message)
                 self._cancels[message.id] = trio.Event()

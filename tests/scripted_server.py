@@ -9,12 +9,13 @@ import attrs
 import httpx
 import trio
 from scripted_engine import Script, ScriptedEngine
-from scripted_service import scripted_service, some_settings
+from scripted_service import compile_here, scripted_service, some_settings
 from sockets import PATIENCE_S, listening_socket
 
 from hipfire.catalog.store import Store
 from hipfire.config.schema import Settings
 from hipfire.server.app import run_server
+from hipfire.service.schema_check import Compile
 from hipfire.service.service import Service
 
 
@@ -44,6 +45,7 @@ async def scripted_server(
     settings: Settings | None = None,
     tls: ssl.SSLContext | None = None,
     patience_s: float = PATIENCE_S,
+    compile_schemas: Compile = compile_here,
 ) -> AsyncIterator[ScriptedServer]:
     """A server on a port of its own, until the block ends. With `tls` its client verifies nothing."""
     settings = settings or some_settings()
@@ -52,7 +54,7 @@ async def scripted_server(
     url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
     shutdown = trio.Event()
     async with (
-        scripted_service(store, script, settings=settings) as (service, engine),
+        scripted_service(store, script, settings=settings, compile_schemas=compile_schemas) as (service, engine),
         trio.open_nursery() as nursery,
         # Without TLS there is nothing to verify; not reading the certificates is most of a test's time.
         httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, verify=False) as client,

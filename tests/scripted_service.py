@@ -1,6 +1,7 @@
 """The service with a scripted engine and the tiny model's own tokenizer and template."""
 
 import functools
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +15,11 @@ from hipfire.catalog.registry import Registry
 from hipfire.catalog.store import Store
 from hipfire.config.schema import Settings
 from hipfire.formats.open import open_checkpoint
+from hipfire.grammar.check import examine
 from hipfire.service.downloads import Pull
 from hipfire.service.model_text import read_model_text
 from hipfire.service.residency import ReadText
+from hipfire.service.schema_check import Compile
 from hipfire.service.service import Service
 from hipfire.text.tokenizer import Tokenizer
 
@@ -49,6 +52,12 @@ def some_settings(**groups: dict[str, Any]) -> Settings:
     )
 
 
+async def compile_here(asked: bytes) -> bytes:
+    """What a process of its own would say, without the time that it takes to start one."""
+    await trio.lowlevel.checkpoint()
+    return json.dumps(list(map(examine, json.loads(asked)))).encode()
+
+
 @asynccontextmanager
 async def scripted_service(
     store: Store,
@@ -57,6 +66,7 @@ async def scripted_service(
     settings: Settings | None = None,
     draw_seed: int = 4711,
     read_text: ReadText = read_model_text,
+    compile_schemas: Compile = compile_here,
     pull: Pull | None = None,
 ) -> AsyncIterator[tuple[Service, ScriptedEngine]]:
     """A running service, until the block ends."""
@@ -68,6 +78,7 @@ async def scripted_service(
             spawn=engine.spawn,
             draw_seed=lambda: draw_seed,
             read_text=read_text,
+            compile_schemas=compile_schemas,
             pull=pull,
         )
         await nursery.start(service.run)

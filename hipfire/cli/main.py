@@ -4,18 +4,16 @@ Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 143 terminated. 
 is imported only when that command runs: `hipfire --help` is instant.
 """
 
-import difflib
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterable
 from types import MappingProxyType
 
 import click
 
 from hipfire import __version__
-from hipfire.cli.help import ExampledGroup
+from hipfire.cli.help import ExampledGroup, no_such_command
 from hipfire.cli.report import Reporter
 from hipfire.config.environment import read_environment
 
@@ -30,6 +28,7 @@ COMMANDS = MappingProxyType(
         "pull": "Download a model.",
         "list": "List the models that are here, or that can be pulled.",
         "rm": "Delete a model.",
+        "config": "Show the settings and where they come from; change them.",
         "diag": "Check this machine, the models and the settings, and say what to do.",
         "completion": "Print the shell's completion script.",
     }
@@ -52,24 +51,12 @@ class Commands(ExampledGroup):
         command: click.Command = importlib.import_module(f"hipfire.cli.{cmd_name}").command
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise _no_such_command(args[0], self.list_commands(ctx), ctx)
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [
             (name, COMMANDS.get(name) or self.commands[name].get_short_help_str()) for name in self.list_commands(ctx)
         ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
-
-
-def _no_such_command(name: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
-    near = difflib.get_close_matches(name, known, n=1)
-    return click.UsageError(f"there is no command {name!r}" + (f", did you mean {near[0]}?" if near else ""), ctx)
 
 
 @click.group(
@@ -85,7 +72,8 @@ def _no_such_command(name: str, known: Iterable[str], ctx: click.Context) -> cli
 def hipfire() -> None:
     """Run language models on this machine, and serve them with OpenAI's API.
 
-    Settings come from flags, from HIPFIRE_* variables and from ~/.hipfire/config.toml, in this order.
+    Settings come from flags, from HIPFIRE_* variables and from ~/.hipfire/config.toml, in this order; hipfire config
+    shows them all.
     """
 
 
@@ -100,7 +88,7 @@ def help_command(ctx: click.Context, command: str | None) -> None:
         return
     found = hipfire.get_command(parent, command)
     if found is None:
-        raise _no_such_command(command, hipfire.list_commands(parent), parent)
+        raise no_such_command(command, hipfire.list_commands(parent), parent)
     click.echo(found.get_help(click.Context(found, info_name=command, parent=parent)))
 
 

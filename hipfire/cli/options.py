@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from hipfire.config.environment import Environment
-from hipfire.config.layers import resolve
+from hipfire.config.layers import Layers, read_layers
 from hipfire.config.schema import SETTINGS, Settings
 from hipfire.config.values import AUTO, BadValue, parse
 
@@ -67,5 +67,10 @@ def give_flag(ctx: click.Context, key: str, text: str, name: str) -> None:
 
 def settings_of(ctx: click.Context) -> Settings:
     """The settings in force for the command under way. Raises ConfigError."""
+    return layers_of(ctx).settings()
+
+
+def layers_of(ctx: click.Context) -> Layers:
+    """The same with what each source says. Raises ConfigError."""
     environment: Environment = ctx.obj
-    return resolve(environment, flags=ctx.meta.get(_FLAGS, []))
+    return read_layers(environment, flags=ctx.meta.get(_FLAGS, []))

@@ -18,7 +18,7 @@ from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_to_file, log_to_stderr
 from hipfire.cli.options import give_flag, setting_option, settings_of
 from hipfire.cli.tags import any_tag
-from hipfire.cli.where import Where, read_where
+from hipfire.cli.where import read_where
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Serve, Settings
 from hipfire.errors import ModelNotFound
@@ -33,6 +33,31 @@ if TYPE_CHECKING:
     import ssl
 
 
+def _note_where(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> None:
+    """Read the words after the command; what they say are settings like those of flags."""
+    del param
+    store = open_store(ctx.obj)
+
+    def is_model(word: str) -> bool:
+        try:
+            store.resolve(word)
+        except ModelNotFound:
+            return store.card_of(word) is not None or word.startswith(PREFIX)
+        return True
+
+    try:
+        where = read_where(words, is_model)
+    except ValueError as error:
+        raise click.UsageError(str(error), ctx) from None
+    for key, value, name in (
+        ("serve.default_model", where.model, "MODEL"),
+        ("serve.host", where.host, "HOST"),
+        ("serve.port", where.port, "PORT"),
+    ):
+        if value is not None:
+            give_flag(ctx, key, value, name)
+
+
 @click.command(
     "serve",
     cls=ExampledCommand,
@@ -44,7 +69,14 @@ if TYPE_CHECKING:
         ("hipfire serve --idle-timeout 0 --max-seq 4096", "stay loaded; at most 4096 tokens a conversation"),
     ],
 )
-@click.argument("words", nargs=-1, metavar="[MODEL] [HOST] [PORT]", shell_complete=any_tag)
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[MODEL] [HOST] [PORT]",
+    shell_complete=any_tag,
+    callback=_note_where,
+    expose_value=False,
+)
 @setting_option("memory.max_seq", "--max-seq")
 @setting_option("memory.kv_cache", "--kv-mode")
 @setting_option("serve.idle_timeout", "--idle-timeout")
@@ -54,7 +86,7 @@ if TYPE_CHECKING:
 @click.option("-d", "--detach", "--background", is_flag=True, help="Go on in the background, once it is up.")
 @click.option("--wait", is_flag=True, help="With -d: come back when the model is loaded too.")
 @click.pass_context
-def command(ctx: click.Context, /, words: Sequence[str], **flags: bool) -> None:
+def command(ctx: click.Context, /, **flags: bool) -> None:
     """Serve a model over HTTP, as OpenAI's API at /v1, until Ctrl-C.
 
     MODEL is a tag, the name of an installed file, or a path; without one it is HIPFIRE_MODEL or serve.default_model.
@@ -66,7 +98,7 @@ def command(ctx: click.Context, /, words: Sequence[str], **flags: bool) -> None:
     With -d it prints the address and exits 0 as soon as the server answers; it logs to serve.log in ~/.hipfire, and
     hipfire stop ends it. A start that fails shows the log's end, exits 1 and leaves nothing running.
     """
-    run(plan_of(ctx, words, **flags), ctx.obj)
+    run(plan_of(ctx, **flags), ctx.obj)
 
 
 @attrs.frozen(kw_only=True)
@@ -80,21 +112,14 @@ class Plan:
     wait: bool
 
 
-def plan_of(ctx: click.Context, words: Sequence[str], *, no_prewarm: bool, detach: bool, wait: bool) -> Plan:
+def plan_of(ctx: click.Context, *, no_prewarm: bool, detach: bool, wait: bool) -> Plan:
     """Read the command line. Raises ConfigError, ModelNotFound, click.UsageError."""
     environment: Environment = ctx.obj
     if wait and (no_prewarm or not detach):
         raise click.UsageError("--wait goes with -d, and not with --no-prewarm", ctx)
-    store = open_store(environment)
-    where = _where(words, store, ctx)
-    for key, value, name in (
-        ("serve.default_model", where.model, "MODEL"),
-        ("serve.host", where.host, "HOST"),
-        ("serve.port", where.port, "PORT"),
-    ):
-        if value is not None:
-            give_flag(ctx, key, value, name)
-    return Plan(settings=settings_of(ctx), store=store, prewarm=not no_prewarm, detach=detach, wait=wait)
+    return Plan(
+        settings=settings_of(ctx), store=open_store(environment), prewarm=not no_prewarm, detach=detach, wait=wait
+    )
 
 
 def run(plan: Plan, environment: Environment) -> None:
@@ -194,17 +219,3 @@ def _serve(
             exit_at_once=exit_at_once,
         )
     )
-
-
-def _where(words: Sequence[str], store: Store, ctx: click.Context) -> Where:
-    def is_model(word: str) -> bool:
-        try:
-            store.resolve(word)
-        except ModelNotFound:
-            return store.card_of(word) is not None or word.startswith(PREFIX)
-        return True
-
-    try:
-        return read_where(words, is_model)
-    except ValueError as error:
-        raise click.UsageError(str(error), ctx) from None

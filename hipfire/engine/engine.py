@@ -7,6 +7,7 @@ Runs in one thread. What it is asked comes from an Inbox, what it has to say goe
 - A Load or Unload fails what is running or waiting (`engine_unavailable`): whoever sent it decided so. A Load frees
   the old model before it reads the new one, so after a LoadFailed there is none.
 - A device that fails fails every sequence that has a slot, and no state is used again. Those that wait get their turn.
+- A grammar is compiled when its sequence has its turn, with the tokens of the last Vocabulary since the Load.
 - A Cancel for an unknown id is ignored: that sequence may just have ended.
 
 Knows no threads, streams or processes.
@@ -16,6 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from hipfire.engine.grammars import Grammars
 from hipfire.engine.inbox import Inbox
 from hipfire.engine.loader import LoadedModel, Loader
 from hipfire.engine.scheduler import Chunk, plan
@@ -38,6 +40,7 @@ from hipfire.wire.messages import (
     ToEngine,
     Unload,
     Unloaded,
+    Vocabulary,
 )
 
 log = logging.getLogger("hipfire.engine")
@@ -57,6 +60,7 @@ class Engine:
         self._loader = loader
         self._clock = clock
         self._model: LoadedModel | None = None
+        self._grammars = Grammars(None)
         self._slots = Slots(0)
         self._active: list[Sequence] = []
         self._waiting: deque[Generate] = deque()
@@ -86,6 +90,8 @@ class Engine:
                 self._generate(message)
             case Cancel():
                 self._cancel(message.id)
+            case Vocabulary():
+                self._grammars = Grammars(message)
             case Load():
                 self._load(message)
             case Unload():
@@ -174,9 +180,21 @@ class Engine:
 
     def _start(self, request: Generate, model: LoadedModel) -> None:
         now = self._clock()
+        try:
+            constraint = self._grammars.constraint(request.grammar, n_vocab=model.model.n_vocab)
+        except InvalidRequest as error:
+            self._emit(Failed(id=request.id, code=error.code, message=str(error)))
+            return
         place = self._slots.take(request.prompt, self._active)
         self._active.append(
-            Sequence(request, slot=place.slot, n_cached=place.n_cached, context_length=model.context_length, now=now)
+            Sequence(
+                request,
+                slot=place.slot,
+                n_cached=place.n_cached,
+                context_length=model.context_length,
+                now=now,
+                constraint=constraint,
+            )
         )
         try:
             if place.copy_from is not None:
@@ -236,6 +254,7 @@ class Engine:
         if self._model is not None:
             self._model.close()
             self._model = None
+            self._grammars = Grammars(None)
 
 
 def _typed(error: HipfireError | MemoryError) -> HipfireError:

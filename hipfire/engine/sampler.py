@@ -1,4 +1,4 @@
-"""Chooses the next token from a row of logits: bias, penalties, greedy or temperature, top-k, top-p, min-p.
+"""Chooses the next token from a row of logits: bias, penalties, mask, greedy or temperature, top-k, top-p, min-p.
 
 Pure functions. The n-th draw of an answer depends on (seed, n) alone, so a batch, a cache or a rerun changes nothing.
 The vocabulary is not sorted: the k best come from a threshold that the maxima of k columns guarantee. Only a top-p that
@@ -19,12 +19,16 @@ from hipfire.wire.messages import Sampling
 Scores = NDArray[np.float32]
 Ids = NDArray[np.intp]
 Weights = NDArray[np.float64]
+Allowed = NDArray[np.bool_]
 
 _COLUMN = 64
 """Elements a column of `top_ids`' grid has."""
 
 _FIRST_NUCLEUS = 64
 """Candidates that top-p looks at first when top-k is off; eight times as many while they do not suffice."""
+
+_NEVER = np.float32(-np.inf)
+"""The score of a token that may not be chosen: its weight is 0 at every temperature."""
 
 _COLDEST = 1e-30
 """Colder temperatures choose the same; as float32 they would divide by zero."""
@@ -39,11 +43,14 @@ class Choice:
     top: tuple[tuple[int, float], ...] = ()
 
 
-def choose(logits: Scores, sampling: Sampling, *, recent: Sequence[int], n: int) -> Choice:
+def choose(
+    logits: Scores, sampling: Sampling, *, recent: Sequence[int], n: int, allowed: Allowed | None = None
+) -> Choice:
     """Choose the `n`-th token of an answer from `logits` [n_vocab], which stay as they are.
 
-    `recent` are the tokens in the penalty window. Of equal logits the lowest id counts as the best. Log probabilities
-    are those of the model: the softmax of the raw logits. Raises BadLogits where one is not finite.
+    `recent` are the tokens in the penalty window. `allowed` [n_vocab], where there is one, has the tokens that may be
+    chosen, at least one. Of equal logits the lowest id counts as the best. Log probabilities are those of the model:
+    the softmax of the raw logits, over all tokens. Raises BadLogits where one is not finite.
     """
     # Both propagate NaN, at a fraction of the cost of a mask.
     lowest, highest = float(logits.min()), float(logits.max())
@@ -52,6 +59,8 @@ def choose(logits: Scores, sampling: Sampling, *, recent: Sequence[int], n: int)
     # A difference of two huge logits may leave float32's range; its exponential is 0 all the same.
     with np.errstate(over="ignore", under="ignore"):
         scores = adjusted(logits, sampling, recent, n)
+        if allowed is not None:
+            scores = np.where(allowed, scores, _NEVER)
         if sampling.temperature == 0:
             token = int(scores.argmax())
         else:

@@ -7,8 +7,9 @@ from collections.abc import Sequence as Tokens
 
 import attrs
 
-from hipfire.engine.sampler import Choice
+from hipfire.engine.sampler import Allowed, Choice
 from hipfire.engine.span import CappedSpan
+from hipfire.grammar.matcher import Constraint
 from hipfire.wire.messages import Cancelled, Failed, Finished, Generate, Token
 
 
@@ -19,7 +20,16 @@ class Sequence:
     Holds at most `context_length` tokens. Times are a clock's seconds. `has_ended` once its terminal message was made.
     """
 
-    def __init__(self, request: Generate, *, slot: int, n_cached: int = 0, context_length: int, now: float) -> None:
+    def __init__(
+        self,
+        request: Generate,
+        *,
+        slot: int,
+        n_cached: int = 0,
+        context_length: int,
+        now: float,
+        constraint: Constraint | None = None,
+    ) -> None:
         self.id = request.id
         self.sampling = request.sampling
         self.slot = slot
@@ -30,6 +40,7 @@ class Sequence:
         self._n_cached = n_cached
         self._max_generated = min(request.max_tokens, context_length - self._n_prompt)
         self._stop_ids = frozenset(request.stop_ids)
+        self._constraint = constraint
         self._span = CappedSpan(request.cap) if request.cap is not None else None
         self._started_at = now
         self._first_token_at = now
@@ -53,8 +64,15 @@ class Sequence:
         window = self.sampling.penalty_window
         return self.tokens[-window:] if window else ()
 
+    def allowed(self) -> Allowed | None:
+        """The tokens [n_vocab] that may come next; None: all. Raises InvalidRequest where that cannot be told."""
+        return None if self._constraint is None else self._constraint.allowed()
+
     def take(self, choice: Choice, now: float) -> tuple[Token | Finished, ...]:
-        """Add the token that was chosen; return what there is to say about it."""
+        """Add the token that was chosen; return what there is to say about it.
+
+        Raises InvalidRequest for a token that may not come, which only a cap can bring.
+        """
         if self.n_generated == 0:
             self._first_token_at = now
         if self._span is not None and (token_id := self._span.next(choice.token)) != choice.token:
@@ -62,8 +80,12 @@ class Sequence:
             choice = attrs.evolve(choice, token=token_id, logprob=None, top=())
         if choice.token in self._stop_ids:
             return (self._finish("stop", now),)
+        if self._constraint is not None:
+            self._constraint.accept(choice.token)
         self.tokens.append(choice.token)
         token = Token(id=self.id, token=choice.token, logprob=choice.logprob, top=choice.top)
+        if self._constraint is not None and self._constraint.is_complete:
+            return (token, self._finish("stop", now))
         if self.n_generated == self._max_generated:
             return (token, self._finish("length", now))
         return (token,)

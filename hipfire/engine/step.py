@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from hipfire.devices.base import Step
 from hipfire.engine.sampler import choose
 from hipfire.engine.scheduler import Chunk
-from hipfire.errors import BadLogits
+from hipfire.errors import BadLogits, InvalidRequest
 from hipfire.wire.messages import Failed, Finished, Token
 
 
@@ -37,7 +37,8 @@ def step_of(chunks: Sequence[Chunk]) -> Step:
 def settle(chunks: Sequence[Chunk], logits: NDArray[np.float32], now: float) -> Iterator[Token | Finished | Failed]:
     """Advance the sequences of a step that was run, and choose the next token of those that can have one.
 
-    `logits` [n_outputs, n_vocab] is what `step_of(chunks)` gave. A sequence whose logits are broken fails by itself.
+    `logits` [n_outputs, n_vocab] is what `step_of(chunks)` gave. A sequence whose logits are broken, or whose
+    constraint cannot be followed further, fails by itself.
     """
     rows = iter(logits)
     for chunk in chunks:
@@ -46,8 +47,13 @@ def settle(chunks: Sequence[Chunk], logits: NDArray[np.float32], now: float) -> 
         if not is_last:
             continue
         try:
-            choice = choose(next(rows), sequence.sampling, recent=sequence.recent(), n=sequence.n_generated)
-        except BadLogits as error:
-            yield sequence.fail(error.code, str(error))
-        else:
+            choice = choose(
+                next(rows),
+                sequence.sampling,
+                recent=sequence.recent(),
+                n=sequence.n_generated,
+                allowed=sequence.allowed(),
+            )
             yield from sequence.take(choice, now)
+        except (BadLogits, InvalidRequest) as error:
+            yield sequence.fail(error.code, str(error))

@@ -30,6 +30,9 @@ log = logging.getLogger("hipfire.engine")
 
 HEARTBEAT_S = 1.0
 
+_STACK_NBYTES = 64 << 20
+"""Of each thread. Grammars are compiled recursively, and what passed the server's check must not end the engine."""
+
 
 class Worker:
     """An engine between two binary streams. `run` returns when stdin ends (0) or something is broken (1).
@@ -165,6 +168,7 @@ def main() -> None:
     handler.setFormatter(_OneLine())
     level = sys.argv[1] if len(sys.argv) > 1 else "info"
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    threading.stack_size(_STACK_NBYTES)
     status = Worker(stdin=sys.stdin.buffer, stdout=_take_stdout(), loader=Loader()).run()
     # Without the interpreter's end, which would wait for what the threads do in native code.
     os._exit(status)

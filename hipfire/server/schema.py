@@ -11,7 +11,8 @@ import cattrs
 
 from hipfire.config.schema import Range
 from hipfire.errors import InvalidRequest, Unsupported
-from hipfire.server import reasoning_fields, tool_fields
+from hipfire.server import format_fields, reasoning_fields, tool_fields
+from hipfire.server.format_fields import ResponseFormat, answer_format_of
 from hipfire.server.reasoning_fields import (
     MODE_ARGUMENTS,
     Budget,
@@ -30,7 +31,7 @@ from hipfire.server.strict import (
     structure_number,
     structure_text,
 )
-from hipfire.server.tool_fields import CallField, ToolField, functions_of, past_calls
+from hipfire.server.tool_fields import CallField, ToolField, choice_of, past_calls
 from hipfire.service.request import ChatJob, Message, SamplingWishes
 
 _MAX_STOPS = 4
@@ -67,11 +68,6 @@ class ChatMessage:
 @attrs.frozen(kw_only=True)
 class StreamOptions:
     include_usage: bool | None = None
-
-
-@attrs.frozen(kw_only=True)
-class ResponseFormat:
-    type: str
 
 
 @attrs.frozen(kw_only=True)
@@ -177,6 +173,7 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook_func(lambda kind: kind == Stops, _structure_stops)
     reasoning_fields.register(converter)
     tool_fields.register(converter)
+    format_fields.register(converter)
     return converter
 
 
@@ -194,7 +191,6 @@ def parse_chat_request(document: object) -> ChatRequest:
         raise InvalidRequest("n: must be 1", param="n")
     if request.top_logprobs and not request.logprobs:
         raise InvalidRequest("top_logprobs: needs logprobs to be true", param="top_logprobs")
-    _refuse_unsupported(request)
     return request
 
 
@@ -205,17 +201,9 @@ def _check_message(message: ChatMessage, path: str) -> None:
         raise InvalidRequest(f"{path}.content: must be a string or an array of parts", param=f"{path}.content")
 
 
-def _refuse_unsupported(request: ChatRequest) -> None:
-    if request.response_format is not None and request.response_format.type != "text":
-        if request.response_format.type in ("json_object", "json_schema"):
-            raise Unsupported("response_format: only text is supported by this build", param="response_format")
-        raise InvalidRequest(
-            "response_format.type: must be text, json_object or json_schema", param="response_format.type"
-        )
-
-
 def to_job(request: ChatRequest) -> ChatJob:
     """The request in its canonical form. Raises InvalidRequest."""
+    choice = choice_of(request.tools, request.tool_choice)
     return ChatJob(
         model=request.model or None,
         messages=tuple(
@@ -246,8 +234,10 @@ def to_job(request: ChatRequest) -> ChatJob:
             thinking_budget=request.thinking_budget,
             chat_template_kwargs=request.chat_template_kwargs,
         ),
-        tools=functions_of(request.tools, request.tool_choice),
-        keeps_one_call=bool(request.tools) and request.parallel_tool_calls is False,
+        tools=choice.tools,
+        keeps_one_call=choice.is_named or (bool(request.tools) and request.parallel_tool_calls is False),
+        must_call=choice.must_call,
+        answer_format=answer_format_of(request.response_format),
     )
 
 

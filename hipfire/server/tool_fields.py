@@ -11,7 +11,7 @@ from typing import Any, NewType
 import attrs
 import cattrs
 
-from hipfire.errors import InvalidRequest, Unsupported
+from hipfire.errors import InvalidRequest
 from hipfire.server.strict import BadField, expected, structure_text
 from hipfire.service.request import Function, PastCall
 
@@ -43,6 +43,7 @@ class FunctionField:
     name: FunctionName
     description: str | None = None
     parameters: FunctionDocument | None = None
+    strict: bool | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -61,35 +62,52 @@ def register(converter: cattrs.Converter) -> None:
     converter.register_structure_hook(ToolField, lambda value, _: _structure_tool(converter, value))
 
 
-def functions_of(tools: Sequence[ToolField] | None, choice: object) -> tuple[Function, ...]:
-    """The tools that may be called. Raises InvalidRequest, and Unsupported where a call is to be forced."""
-    functions = tuple(
-        Function(name=tool.function.name, parameters=tool.function.parameters or {}, document=tool.document)
-        for tool in tools or ()
-    )
+@attrs.frozen(kw_only=True)
+class ToolChoice:
+    """`tools` may be called, and one of `must_call`, if there are any, must be. `is_named`: only that one, once."""
+
+    tools: tuple[Function, ...]
+    must_call: tuple[str, ...] = ()
+    is_named: bool = False
+
+
+def choice_of(tools: Sequence[ToolField] | None, choice: object) -> ToolChoice:
+    """What may be called and what must be. Raises InvalidRequest."""
+    functions = tuple(_function(tool, f"tools[{index}].function.parameters") for index, tool in enumerate(tools or ()))
     names = [function.name for function in functions]
     for index, name in enumerate(names):
         if name in names[:index]:
             path = f"tools[{index}].function.name"
             raise InvalidRequest(f"{path}: there is another tool of this name", param=path)
     if choice in (None, "auto"):
-        return functions
+        return ToolChoice(tools=functions)
     if choice == "none":
-        return ()
-    if choice != "required":
-        _check_chosen(choice, names)
-    elif not names:
-        raise InvalidRequest("tool_choice: there are no tools to call", param="tool_choice")
-    raise Unsupported("tool_choice: forcing a call is not supported by this build", param="tool_choice")
+        return ToolChoice(tools=())
+    if choice == "required":
+        if not names:
+            raise InvalidRequest("tool_choice: there are no tools to call", param="tool_choice")
+        return ToolChoice(tools=functions, must_call=tuple(names))
+    return ToolChoice(tools=functions, must_call=(_chosen(choice, names),), is_named=True)
 
 
-def _check_chosen(choice: object, names: Sequence[str]) -> None:
+def _function(tool: ToolField, path: str) -> Function:
+    return Function(
+        name=tool.function.name,
+        parameters=tool.function.parameters or {},
+        document=tool.document,
+        is_strict=tool.function.strict is True,
+        path=path,
+    )
+
+
+def _chosen(choice: object, names: Sequence[str]) -> str:
     function = choice.get("function") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or choice.get("type") != "function" or not isinstance(function, Mapping):
         raise InvalidRequest("tool_choice: must be auto, none, required or a function", param="tool_choice")
     if function.get("name") not in names:
         path = "tool_choice.function.name"
         raise InvalidRequest(f"{path}: there is no tool of this name", param=path)
+    return str(function["name"])
 
 
 def past_calls(calls: Sequence[CallField] | None) -> tuple[PastCall, ...]:

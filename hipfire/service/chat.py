@@ -14,6 +14,7 @@ from hipfire.catalog.store import InstalledModel
 from hipfire.errors import EngineUnavailable, HipfireError, Unsupported
 from hipfire.service.admission import Admission
 from hipfire.service.answer import Answer
+from hipfire.service.constraint import grammar_of, vocabulary_of
 from hipfire.service.conversation import encode_conversation, with_single_gaps
 from hipfire.service.generation import Generation
 from hipfire.service.link import EngineLink
@@ -24,16 +25,18 @@ from hipfire.service.reasoning_defaults import with_defaults
 from hipfire.service.request import ChatJob
 from hipfire.service.residency import LoadedModel, Residency
 from hipfire.service.sampling import fit_max_tokens, refuse_hopeless_length, resolve_sampling
+from hipfire.service.schema_check import Verdict
 from hipfire.service.stats import Tally
 from hipfire.text.dialects.syntax import Tool
 from hipfire.text.markup import Markup
 from hipfire.text.prompt import prompt_tail
-from hipfire.wire.messages import Generate
+from hipfire.wire.messages import Generate, Vocabulary
 
 
 @attrs.frozen
 class _Prepared:
     message: Generate
+    vocabulary: Vocabulary | None
     markup: Markup
 
 
@@ -51,6 +54,7 @@ class Chat:
         link: EngineLink,
         tally: Tally,
         draw_seed: Callable[[], int],
+        verdict: Verdict,
     ) -> None:
         self.model = model.tag
         """The model that answers."""
@@ -62,6 +66,7 @@ class Chat:
         self._link = link
         self._tally = tally
         self._draw_seed = draw_seed
+        self._verdict = verdict
         self._held = ExitStack()
         self._generation: Generation | None = None
 
@@ -88,10 +93,11 @@ class Chat:
         queue_ms = 1000 * (trio.current_time() - arrived_at)
         wishes = with_defaults(self._job.reasoning, model.settings)
         plan = plan_reasoning(wishes, model.text.family, model=self.model)
+        plan = attrs.evolve(plan, warnings=(*plan.warnings, *self._verdict.warnings))
         prepared = await trio.to_thread.run_sync(partial(self._prepared, model, plan), abandon_on_cancel=True)
         if self._residency.resident is not model:
             raise EngineUnavailable("the engine died meanwhile and is being restarted", hint="try again")
-        ticket = self._link.generate(prepared.message)
+        ticket = self._link.generate(prepared.message, prepared.vocabulary)
         # The place and the model are free when the engine is through, be the client slow or gone.
         ticket.at_end(self._held.pop_all().close)
         pipeline = AnswerPipeline(
@@ -131,6 +137,17 @@ class Chat:
             n_prompt=len(prompt),
             context_length=model.engine.context_length,
         )
+        declared = {
+            tool.name: Tool(name=tool.name, parameters=tool.parameters, is_strict=tool.is_strict) for tool in job.tools
+        }
+        grammar = grammar_of(
+            job,
+            text,
+            tools=declared,
+            begins_inside=begins_inside,
+            may_reason=plan.may_reason,
+            is_lenient=self._verdict.is_lenient,
+        )
         message = Generate(
             id=secrets.token_hex(8),
             prompt=tuple(prompt),
@@ -140,9 +157,10 @@ class Chat:
                 job.sampling, settings.generation, n_vocab=model.engine.n_vocab, draw_seed=self._draw_seed
             ),
             cap=None if plan.cap is None else span_cap(plan.cap, text, begins_inside=begins_inside),
+            grammar=grammar,
         )
-        declared = {tool.name: Tool(name=tool.name, parameters=tool.parameters) for tool in job.tools}
-        return _Prepared(message, text.family.markup(tools=declared, begins_inside=begins_inside))
+        vocabulary = None if grammar is None or self._link.knows_vocabulary else vocabulary_of(text.tokenizer)
+        return _Prepared(message, vocabulary, text.family.markup(tools=declared, begins_inside=begins_inside))
 
     def __enter__(self) -> Self:
         return self

@@ -42,6 +42,7 @@ from hipfire.wire.messages import (
     Token,
     Unload,
     Unloaded,
+    Vocabulary,
 )
 
 log = logging.getLogger("hipfire.service")
@@ -108,6 +109,8 @@ class EngineSession:
         silence_timeout_s: float,
     ) -> None:
         self.is_ready = False
+        self.knows_vocabulary = False
+        """Whether it was told of the tokens of the model that is loaded."""
         self._process = process
         self._on_ready = on_ready
         self._on_over = on_over
@@ -120,9 +123,12 @@ class EngineSession:
         self._patience = trio.CancelScope()
         self._is_over = False
 
-    def generate(self, message: Generate) -> Ticket:
-        """Have a generation started. Raises EngineUnavailable when the process is dead."""
+    def generate(self, message: Generate, vocabulary: Vocabulary | None = None) -> Ticket:
+        """Have a generation started, and tell of the vocabulary before. Raises EngineUnavailable when it is dead."""
         ticket = Ticket(message.id, post_cancel=lambda id_: self._post(Cancel(id=id_)))
+        if vocabulary is not None:
+            self._post(vocabulary)
+            self.knows_vocabulary = True
         self._post(message)
         if self._is_over:
             raise _stopped()
@@ -132,6 +138,7 @@ class EngineSession:
     def ask(self, message: Load | Unload, reply: Reply) -> None:
         """Post a message whose one answer goes to `reply`. Ask one thing at a time."""
         self._reply = reply
+        self.knows_vocabulary = False
         self._post(message)
         if self._is_over:
             reply.settle(_stopped())

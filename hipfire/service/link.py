@@ -13,7 +13,7 @@ from hipfire.errors import EngineUnavailable
 from hipfire.service.engine_process import Spawn
 from hipfire.service.engine_session import EngineSession, Reply
 from hipfire.service.ticket import Ticket
-from hipfire.wire.messages import Generate, Load, Loaded, LoadProgress, Unload
+from hipfire.wire.messages import Generate, Load, Loaded, LoadProgress, Unload, Vocabulary
 
 log = logging.getLogger("hipfire.service")
 
@@ -128,13 +128,21 @@ class EngineLink:
         (await self._up()).ask(Unload(), reply)
         await reply.wait()
 
-    def generate(self, message: Generate) -> Ticket:
-        """Start a generation on the loaded model. Raises EngineUnavailable when the engine is not up."""
+    @property
+    def knows_vocabulary(self) -> bool:
+        """Whether the engine was told of the tokens of the model that is loaded."""
+        return self._session is not None and self._session.knows_vocabulary
+
+    def generate(self, message: Generate, vocabulary: Vocabulary | None = None) -> Ticket:
+        """Start a generation on the loaded model. Raises EngineUnavailable when the engine is not up.
+
+        `vocabulary` goes with the first one that has a grammar.
+        """
         if self._gave_up:
             raise _given_up()
         if self._session is None or not self._session.is_ready:
             raise EngineUnavailable("the engine is being restarted", hint="try again")
-        return self._session.generate(message)
+        return self._session.generate(message, vocabulary)
 
     def fail_all(self, message: str) -> None:
         """End every generation with EngineUnavailable; the engine is told to stop them."""

@@ -27,6 +27,10 @@ class ReasoningPlan:
     warnings: tuple[str, ...]
     keeps_thinking: bool
 
+    @property
+    def may_reason(self) -> bool:
+        return self.in_force is not None and self.in_force.mode == "on"
+
 
 def plan_reasoning(wishes: ReasoningWishes, family: Family, *, model: str) -> ReasoningPlan:
     """What is in force. Warnings are logged too."""

@@ -51,11 +51,29 @@ class Message:
 
 @attrs.frozen(kw_only=True)
 class Function:
-    """A tool that may be called. `document` is what the client sent, for the template."""
+    """A tool that may be called. `document` is what the client sent, for the template.
+
+    `is_strict`: where a call is forced, every keyword of `parameters`, which stand at `path` in the request, must be
+    heeded.
+    """
 
     name: str
     parameters: Mapping[str, object]
     document: Mapping[str, object]
+    is_strict: bool = False
+    path: str = "tools"
+
+
+@attrs.frozen(kw_only=True)
+class AnswerFormat:
+    """The answer must be JSON that a schema allows. `is_strict`: every keyword of it must be heeded.
+
+    `path` is where in the request the schema stands.
+    """
+
+    schema: Mapping[str, object]
+    is_strict: bool = True
+    path: str = "response_format"
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +111,8 @@ class ChatJob:
     """One conversation to be answered.
 
     `model` None is the loaded or the default one. `max_tokens` None: as many as are set and fit.
-    `keeps_one_call`: calls after the first are dropped.
+    `keeps_one_call`: calls after the first are dropped. `must_call`: tools of which at least one must be called; if
+    there are none, an answer will do, which must be of `answer_format`.
     """
 
     model: str | None
@@ -105,3 +124,5 @@ class ChatJob:
     reasoning: ReasoningWishes = attrs.field(factory=ReasoningWishes)
     tools: tuple[Function, ...] = ()
     keeps_one_call: bool = False
+    answer_format: AnswerFormat | None = None
+    must_call: tuple[str, ...] = ()

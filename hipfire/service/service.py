@@ -28,6 +28,7 @@ from hipfire.service.listing import ModelEntry, list_models
 from hipfire.service.model_text import read_model_text
 from hipfire.service.request import ChatJob
 from hipfire.service.residency import LoadedModel, OnLoading, ReadText, Residency, ignore_loading
+from hipfire.service.schema_check import Compile, SchemaCheck, compile_apart
 from hipfire.service.stats import Stats
 
 log = logging.getLogger("hipfire.service")
@@ -75,6 +76,7 @@ class Service:
         read_text: ReadText = read_model_text,
         draw_seed: Callable[[], int] = _draw_seed,
         on_loading: OnLoading = ignore_loading,
+        compile_schemas: Compile = compile_apart,
         pull: Pull | None = None,
     ) -> None:
         self.stats = Stats()
@@ -88,6 +90,7 @@ class Service:
         self._settings = settings
         self._catalog = catalog
         self._draw_seed = draw_seed
+        self._schemas = SchemaCheck(compile_schemas)
         self._downloads = Downloads(pull) if pull is not None and settings.serve.allow_request_pull else None
         self._link = EngineLink(spawn, on_death=self._on_engine_death, on_given_up=self.failed.set)
         self._residency = Residency(self._link, settings=settings, read_text=read_text, on_loading=on_loading)
@@ -179,9 +182,13 @@ class Service:
         self._link.fail_all("the server is shutting down")
 
     async def open_chat(self, job: ChatJob) -> Chat:
-        """A chat that is to be started, and closed in any case. Raises ModelNotFound, before any waiting."""
+        """A chat that is to be started, and closed in any case.
+
+        Raises ModelNotFound, and InvalidRequest for a schema that is too much, before the chat waits for others.
+        """
         tally = self.stats.count()
         try:
+            verdict = await self._schemas.check(job)
             model = await self.resolve(job.model)
         except HipfireError:
             tally.failed()
@@ -195,6 +202,7 @@ class Service:
             link=self._link,
             tally=tally,
             draw_seed=self._draw_seed,
+            verdict=verdict,
         )
 
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:

@@ -1,6 +1,6 @@
 """The messages between server and engine, all frozen. One JSON object a line; see `framing`.
 
-Server to engine: Load, Unload, Generate, Cancel. Engine to server: all others.
+Server to engine: Load, Unload, Vocabulary, Generate, Cancel. Engine to server: all others.
 Every `Generate` is answered by a `Started` unless it ends before, any number of `Token`s, and then exactly one of
 `Finished`, `Failed`, `Cancelled`.
 Every `Load` is answered by any number of `LoadProgress` and then exactly one of `Loaded`, `LoadFailed`.
@@ -57,6 +57,20 @@ class Unload:
 
 
 @attrs.frozen(kw_only=True)
+class Vocabulary:
+    """What the loaded model's tokens stand for. Comes before the first Generate with a grammar, and is not answered.
+
+    `data` is the tokens' bytes, one after the other, in base64; `lengths` says how many each has: none, if it is a
+    control token or otherwise has no text.
+    """
+
+    lengths: tuple[int, ...]
+    data: str
+    end_ids: tuple[int, ...]
+    """Tokens that end a text, at least one."""
+
+
+@attrs.frozen(kw_only=True)
 class SpanCap:
     """Bounds a span of the answer, from `open_ids` (its beginning, where there are none) to `close_ids`.
 
@@ -83,6 +97,8 @@ class Generate:
     """Tokens that end the answer. They are not sent as `Token`."""
     sampling: Sampling
     cap: SpanCap | None = None
+    grammar: str | None = None
+    """What the whole answer must be, in llguidance's Lark; the answer ends when nothing can be added to it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -188,7 +204,7 @@ class Cancelled:
     n_generated: int = 0
 
 
-ToEngine = Load | Unload | Generate | Cancel
+ToEngine = Load | Unload | Vocabulary | Generate | Cancel
 FromEngine = (
     Hello | Heartbeat | LoadProgress | Loaded | LoadFailed | Unloaded | Started | Token | Finished | Failed | Cancelled
 )

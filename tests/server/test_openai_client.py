@@ -110,7 +110,16 @@ async def test_models(store: Store) -> None:
         ({"model": "nobody"}, openai.NotFoundError, "model_not_found"),
         ({"temperature": 3}, openai.BadRequestError, "invalid_request"),
         ({"max_tokens": 1000}, openai.BadRequestError, "context_length_exceeded"),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "unsupported"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": {"not": {}}, "strict": True},
+                }
+            },
+            openai.BadRequestError,
+            "unsupported",
+        ),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -5,9 +5,10 @@ import pytest
 
 from hipfire.errors import InvalidRequest, Unsupported
 from hipfire.server.schema import ChatRequest, parse_chat_request, to_job
-from hipfire.service.request import ChatJob, Message, PastCall, ReasoningWishes, SamplingWishes
+from hipfire.service.request import AnswerFormat, ChatJob, Message, PastCall, ReasoningWishes, SamplingWishes
 
 MESSAGES = [{"role": "user", "content": "hi"}]
+SCHEMA = "response_format.json_schema.schema"
 
 
 F = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -156,6 +157,13 @@ def test_unknown_fields_are_ignored() -> None:
         ({"response_format": "json"}, "response_format"),
         ({"response_format": {}}, "response_format.type"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, SCHEMA),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, SCHEMA),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": True}}}, SCHEMA),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}}},
+            "response_format.json_schema.strict",
+        ),
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
         ({"chat_template_kwargs": {"enable_thinking": "yes"}}, "chat_template_kwargs.enable_thinking"),
@@ -208,10 +216,6 @@ def test_a_bad_field_is_refused_by_its_path(fields: dict[str, Any], path: str) -
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"tools": [F], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [F], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ({"messages": [turn([{"type": "image_url", "image_url": {"url": "data:"}}])]}, "messages[0].content[0]"),
     ],
 )
@@ -333,3 +337,27 @@ def test_arguments_become_objects(sent: object, arguments: dict[str, Any]) -> No
 def test_a_result_of_a_tool(role: str) -> None:
     (message,) = a_job(messages=[{**turn("42", role), "tool_call_id": "c1", "name": "f"}]).messages
     assert message == Message(role="tool", content="42", name="f", call_id="c1")
+
+
+def test_the_form_of_the_answer() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "description": "d", "schema": schema}}
+    assert a_job(response_format={"type": "text", "json_schema": None}).answer_format is None
+    assert a_job(response_format={"type": "json_object"}).answer_format == AnswerFormat(schema={"type": "object"})
+    assert a_job(response_format=wanted).answer_format == AnswerFormat(schema=schema, is_strict=False, path=SCHEMA)
+    wanted["json_schema"] = {"name": "n", "schema": schema, "strict": True}
+    assert a_job(response_format=wanted).answer_format == AnswerFormat(schema=schema, is_strict=True, path=SCHEMA)
+
+
+def test_what_must_be_called() -> None:
+    other = {"type": "function", "function": {"name": "g", "strict": True}}
+    named = {"type": "function", "function": {"name": "g"}}
+    free, forced, chosen = (a_job(tools=[F, other], tool_choice=choice) for choice in ("auto", "required", named))
+    assert (free.must_call, free.keeps_one_call) == ((), False)
+    assert (forced.must_call, forced.keeps_one_call) == (("f", "g"), False)
+    assert (chosen.must_call, chosen.keeps_one_call) == (("g",), True)
+    assert [tool.name for tool in chosen.tools] == ["f", "g"]
+    assert [(tool.is_strict, tool.path) for tool in chosen.tools] == [
+        (False, "tools[0].function.parameters"),
+        (True, "tools[1].function.parameters"),
+    ]

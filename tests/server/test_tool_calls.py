@@ -158,13 +158,6 @@ async def test_log_probabilities_are_of_the_answer_alone(tmp_path: Path) -> None
     assert told.strip() == b"Yes."
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
-async def test_a_call_cannot_be_forced_yet(tmp_path: Path, choice: object) -> None:
-    async with family_server(tmp_path, "qwen3.5", CALL) as server:
-        response = await server.chat(tools=[WEATHER], tool_choice=choice)
-    assert (response.status_code, response.json()["error"]["code"]) == (400, "unsupported")
-
-
 async def test_earlier_calls_and_results_reach_the_template(tmp_path: Path) -> None:
     messages = [
         {"role": "user", "content": "Weather?"},

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import attrs
 import httpx
+import jsonschema
 import pytest
 import trio
 from chats import until
@@ -36,7 +37,7 @@ class Stack:
     processes: list[EngineProcess]
 
     async def answer(self, **fields: object) -> httpx.Response:
-        return await self.client.post("/v1/chat/completions", json=a_chat(temperature=0, **fields))
+        return await self.client.post("/v1/chat/completions", json=a_chat(**{"temperature": 0, **fields}))
 
 
 @asynccontextmanager
@@ -116,3 +117,35 @@ async def test_a_client_that_goes_in_a_long_prompt_frees_the_engine(smollm2_path
         assert gone_at - began_at < 5.0
         assert (await stack.answer(max_tokens=1)).status_code == 200
         assert stack.service.stats.n_cancelled == 1
+
+
+@pytest.mark.slow
+async def test_a_small_model_keeps_to_a_schema_and_calls_what_it_must(smollm2_path: Path) -> None:
+    store = Store(smollm2_path.parent, Registry(cards={}))
+    settings = some_settings(serve={"default_model": smollm2_path.stem}, memory={"max_seq": 2048})
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 20},
+            "age": {"type": "integer", "minimum": 0, "maximum": 120},
+            "mood": {"$ref": "#/$defs/mood"},
+        },
+        "required": ["name", "age", "mood"],
+        "additionalProperties": False,
+        "$defs": {"mood": {"enum": ["glad", "sad"]}},
+    }
+    wanted = {"type": "json_schema", "json_schema": {"name": "person", "schema": schema, "strict": True}}
+    city = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"]}
+    tool = {
+        "type": "function",
+        "function": {"name": "get_weather", "parameters": {**city, "additionalProperties": False}},
+    }
+    async with running(store, settings) as stack:
+        for seed in range(6):
+            fields = {"temperature": 1, "seed": seed, "messages": [{"role": "user", "content": "Invent a person."}]}
+            answer = await stack.answer(response_format=wanted, **fields)
+            jsonschema.validate(json.loads(answer.json()["choices"][0]["message"]["content"]), schema)
+        called = (await stack.answer(tools=[tool], tool_choice="required", parallel_tool_calls=False)).json()
+        (call,) = called["choices"][0]["message"]["tool_calls"]
+        assert call["function"]["name"] == "get_weather"
+        jsonschema.validate(json.loads(call["function"]["arguments"]), city)

@@ -24,7 +24,15 @@ SAMPLING = st.builds(
 EXAMPLES = (
     Load(path="/a/ü\n.gguf", n_threads=2, max_seq=None, prefix_cache=False, prefix_cache_nbytes=2**40),
     Unload(),
-    Generate(id="a", prompt=(1, 2), max_tokens=3, stop_ids=(), sampling=Sampling(logit_bias={7: -1.5})),
+    messages.Vocabulary(lengths=(1, 0, 2), data="YWJj", end_ids=(1,)),
+    Generate(
+        id="a",
+        prompt=(1, 2),
+        max_tokens=3,
+        stop_ids=(),
+        sampling=Sampling(logit_bias={7: -1.5}),
+        grammar='start: "\\n"\n',
+    ),
     messages.Cancel(id='"quoted"'),
     messages.Hello(pid=1, version="0"),
     Heartbeat(busy_s=0.25),

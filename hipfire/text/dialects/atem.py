@@ -15,7 +15,9 @@ Values are written as they are.
 
 import re
 
+from hipfire.grammar.rules import Rules
 from hipfire.text.dialects.channels import Address
+from hipfire.text.dialects.invocations import invocation_rule
 from hipfire.text.dialects.syntax import NotACall, Tool, Tools
 from hipfire.text.dialects.unescaped import CallTags
 from hipfire.text.dialects.values import typed
@@ -32,6 +34,7 @@ _TAGS = CallTags(
     parameter=re.compile(r'\s*<atem:parameter name="([^"]+)">'),
     value_end=re.compile(r"</atem:parameter>"),
 )
+_NEWLINE = "\n"
 
 
 class Atem:
@@ -55,6 +58,16 @@ class Atem:
         if call is None or declared is None:
             raise NotACall(f"no call of {tool}")
         return ToolCall(declared.name, _TAGS.arguments(call.group(2), declared, _value))
+
+    def reasoning_rule(self, rules: Rules) -> str:
+        return f"{rules.text(' to=self<|message|>')} {rules.until('<|eom|>')} {rules.text('<|start|>assistant')}"
+
+    def answer_rule(self, rules: Rules, answer: str) -> str:
+        return f"{rules.text(' to=user<|message|>')} {answer}"
+
+    def call_rule(self, rules: Rules, tool: Tool) -> str:
+        head = rules.text(f" to={tool.name}<|message|><atem:function_calls>\n")
+        return f"{head} {invocation_rule(rules, tool, mark='atem:')} {rules.text(_NEWLINE + _CLOSER)}"
 
 
 def _value(head: re.Match[str], raw: str, tool: Tool) -> object:

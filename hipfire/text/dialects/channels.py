@@ -9,7 +9,8 @@ from typing import Protocol
 
 import attrs
 
-from hipfire.text.dialects.syntax import NotACall, Tools
+from hipfire.grammar.rules import Rules
+from hipfire.text.dialects.syntax import NotACall, Tool, Tools
 from hipfire.text.markup import MarkupEvent, Reasoning, Text, ToolCall, n_held
 
 _BETWEEN = "\n\n"
@@ -59,6 +60,18 @@ class Channels(Protocol):
 
     def read(self, body: str, tool: str, tools: Tools) -> ToolCall:
         """The call in a message to a tool. Raises NotACall."""
+        ...
+
+    def reasoning_rule(self, rules: Rules) -> str:
+        """A rule for a message to the model itself, with the beginning of the next one."""
+        ...
+
+    def answer_rule(self, rules: Rules, answer: str) -> str:
+        """A rule for a message to the reader that says `answer`."""
+        ...
+
+    def call_rule(self, rules: Rules, tool: Tool) -> str:
+        """A rule for a message to a tool. Raises CannotForce."""
         ...
 
 

@@ -5,8 +5,13 @@ that the arguments in a fence of JSON. `<｜tool▁calls▁begin｜>` and `…en
 """
 
 import re
+from typing import ClassVar
 
-from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tools, Unterminated
+import attrs
+
+from hipfire.grammar.rules import Rules
+from hipfire.text.dialects.forced import arguments_rule
+from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tool, Tools, Unterminated
 from hipfire.text.dialects.values import declared_call, read_json
 from hipfire.text.markup import ToolCall
 
@@ -17,8 +22,13 @@ _CLOSER = re.compile(rf"\s*(?:```)?\s*{_END}")
 _LAST = re.compile(rf"\s*{_CALLS_END}")
 
 
+@attrs.frozen(kw_only=True)
 class DeepSeek:
-    markers = (_CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
+    """`is_fenced`: calls are written as R1 and V3 write them."""
+
+    is_fenced: bool = False
+
+    markers: ClassVar[tuple[str, ...]] = (_CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
 
     def openers(self, tools: Tools) -> tuple[Opener, ...]:  # noqa: ARG002
         return (Opener(literal=_CALLS_BEGIN, then=(_BEGIN,)), Opener(literal=_BEGIN))
@@ -42,3 +52,15 @@ class DeepSeek:
             raise Unterminated
         last = _LAST.match(text, place)
         return Block(calls, place if last is None else last.end())
+
+    def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
+        calls = rules.choice(self._forced(rules, tool) for tool in tools.values())
+        items = rules.repeated(calls, between=rules.text("\n") if self.is_fenced else "", most=most)
+        return f"{rules.text(_CALLS_BEGIN)} {items} {rules.text(_CALLS_END)}"
+
+    def _forced(self, rules: Rules, tool: Tool) -> str:
+        head = f"{_BEGIN}{tool.name}{_SEPARATOR}"
+        tail = _END
+        if self.is_fenced:
+            head, tail = f"{_BEGIN}function{_SEPARATOR}{tool.name}\n```json\n", f"\n```{_END}"
+        return f"{rules.text(head)} {arguments_rule(rules, tool)} {rules.text(tail)}"

@@ -23,7 +23,7 @@ PLAIN = Family(name="plain")
 _THINK = Tags()
 _QWEN_EFFORTS = MappingProxyType({"low": "low", "medium": "medium", "high": "xhigh", "xhigh": "xhigh", "max": "xhigh"})
 
-_DSML = Invocations(blocks=("｜DSML｜tool_calls", "｜DSML｜function_calls"), mark="｜DSML｜")
+_DSML = Invocations(blocks=("｜DSML｜tool_calls", "｜DSML｜function_calls"), mark="｜DSML｜", tells_types=True)
 
 # What Cohere's models put around reasoning and, of one kind or the other, around the answer.
 _COHERE = Tags(
@@ -31,7 +31,12 @@ _COHERE = Tags(
     closer="<|END_THINKING|>",
     ignored=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
 )
-_COHERE_ACTION = HermesJson(opener="<|START_ACTION|>", closer="<|END_ACTION|>", needs_closer=False)
+_COHERE_ACTION = HermesJson(
+    opener="<|START_ACTION|>",
+    closer="<|END_ACTION|>",
+    needs_closer=False,
+    head='{{"tool_call_id": "0", "tool_name": {name}, "parameters": ',
+)
 
 _QWEN_38 = Family(
     name="qwen3.8",
@@ -106,7 +111,7 @@ FAMILIES = (
         name="deepseek-r1-switched",
         needles=("tool▁calls▁begin", "enable_thinking"),
         tags=_THINK,
-        syntax=DeepSeek(),
+        syntax=DeepSeek(is_fenced=True),
         mode=Mode.DEFAULT_ON,
         cap=Cap.TOKENS,
     ),
@@ -114,7 +119,7 @@ FAMILIES = (
         name="deepseek-r1",
         needles=("tool▁calls▁begin",),
         tags=_THINK,
-        syntax=DeepSeek(),
+        syntax=DeepSeek(is_fenced=True),
         mode=Mode.ALWAYS,
         cap=Cap.TOKENS,
     ),

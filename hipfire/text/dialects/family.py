@@ -9,10 +9,14 @@ from types import MappingProxyType
 
 import attrs
 
+from hipfire.grammar.rules import Rules
 from hipfire.text.dialects.channels import ChannelMarkup, Channels
-from hipfire.text.dialects.syntax import CallSyntax, Tools
+from hipfire.text.dialects.syntax import CallSyntax, CannotForce, Tools
 from hipfire.text.dialects.tagged import TaggedMarkup, Tags
 from hipfire.text.markup import Markup, PlainMarkup
+
+# Messages of reasoning in front of a constrained answer.
+_MOST_REASONING = 8
 
 _NO_EFFORTS: Mapping[str, str] = MappingProxyType({})
 
@@ -81,3 +85,38 @@ class Family:
         if self.tags is None and (self.syntax is None or not tools):
             return PlainMarkup()
         return TaggedMarkup(tags=self.tags, begins_inside=begins_inside, syntax=self.syntax, tools=tools)
+
+    def output_rule(
+        self, rules: Rules, *, answer: str | None, tools: Tools, most_calls: int, begins_inside: bool, may_reason: bool
+    ) -> str:
+        """A rule for everything that the model says: its reasoning, and then an `answer` or calls of `tools`.
+
+        `answer` None: calls only. Without tools: an answer only. `begins_inside`: the prompt opens the reasoning.
+        Raises CannotForce.
+        """
+        if self.channels is not None:
+            return self._messages_rule(self.channels, rules, answer, tools)
+        before, behind = self._ignored_rules(rules)
+        options = [] if answer is None else [f"{answer} {behind}"]
+        if tools:
+            if self.syntax is None:
+                raise CannotForce("its calls are not known")
+            options.append(self.syntax.calls_rule(rules, tools, most=most_calls))
+        said = f"{before} {rules.choice(options)}"
+        if self.tags is None:
+            return said
+        reasoning = f"{rules.until(self.tags.closer)} SPACE?"
+        if begins_inside:
+            return f"{reasoning} {said}"
+        return f"({rules.text(self.tags.opener)} {reasoning})? {said}" if may_reason else said
+
+    def _ignored_rules(self, rules: Rules) -> tuple[str, str]:
+        """What may stand in front of an answer, and behind it."""
+        ignored = self.tags.ignored if self.tags is not None else ()
+        around = [f"({rules.text(tag)})?" for tag in ignored]
+        return " ".join(around[::2]), " ".join(around[1::2])
+
+    def _messages_rule(self, channels: Channels, rules: Rules, answer: str | None, tools: Tools) -> str:
+        options = [] if answer is None else [channels.answer_rule(rules, answer)]
+        options += [channels.call_rule(rules, tool) for tool in tools.values()]
+        return f"({channels.reasoning_rule(rules)}){{0,{_MOST_REASONING}}} {rules.choice(options)}"

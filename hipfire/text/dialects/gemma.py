@@ -4,9 +4,12 @@ Strings stand between marks of their own and nothing in them is escaped; keys ar
 """
 
 import re
+from collections.abc import Mapping
 
-from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tools, Unterminated
-from hipfire.text.dialects.values import declared_call
+from hipfire.grammar.rules import Rules
+from hipfire.text.dialects.forced import is_text, json_value, parameter_rules, raw_value
+from hipfire.text.dialects.syntax import Block, CannotForce, NotACall, Opener, Tool, Tools, Unterminated
+from hipfire.text.dialects.values import declared_call, declared_types
 
 _OPENER, _CLOSER, _QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 _HEAD = re.compile(r"\s*call:([^{\s]+)\s*\{")
@@ -16,6 +19,8 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None}
 _SPACE = re.compile(r"\s*")
 _MAX_DEPTH = 64
+_FORCED_KEY = re.compile(r"[^\s:,{}\[\]<>]+")
+_WRITTEN_AS_JSON = frozenset({"integer", "number", "boolean", "null"})
 
 
 class Gemma:
@@ -35,6 +40,27 @@ class Gemma:
         if not text.startswith(_CLOSER, place):
             raise NotACall("something else behind the arguments")
         return Block([declared_call(tools, head.group(1), arguments)], place + len(_CLOSER))
+
+    def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
+        calls = rules.choice(_forced(rules, tool) for tool in tools.values())
+        return rules.repeated(calls, most=most)
+
+
+def _forced(rules: Rules, tool: Tool) -> str:
+    """Objects and arrays are not written as JSON: a tool that takes them cannot be forced."""
+
+    def written(name: str, schema: Mapping[str, object]) -> str:
+        head = rules.text(f"{name}:")
+        if is_text(schema):
+            return f"{head} {rules.text(_QUOTE)} {raw_value(rules, schema, tool, closer=_QUOTE)}"
+        types = declared_types(schema)
+        if types and types <= _WRITTEN_AS_JSON:
+            return f"{head} {json_value(rules, schema, tool)}"
+        raise CannotForce(f"{name} of {tool.name} is not of a simple type")
+
+    parameters = rules.listed(parameter_rules(tool, written, name=_FORCED_KEY), between=rules.text(","))
+    head, tail = rules.text(f"{_OPENER}call:{tool.name}{{"), rules.text("}" + _CLOSER)
+    return f"{head} {parameters} {tail}"
 
 
 def _object(text: str, place: int, depth: int) -> tuple[dict[str, object], int]:

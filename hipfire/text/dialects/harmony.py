@@ -8,8 +8,10 @@
 
 import re
 
+from hipfire.grammar.rules import Rules
 from hipfire.text.dialects.channels import Address
-from hipfire.text.dialects.syntax import NotACall, Tools
+from hipfire.text.dialects.forced import arguments_rule
+from hipfire.text.dialects.syntax import NotACall, Tool, Tools
 from hipfire.text.dialects.values import declared_call, read_json
 from hipfire.text.markup import ToolCall
 
@@ -44,3 +46,14 @@ class Harmony:
         if not self.is_whole(body):
             raise NotACall("something else behind the arguments")
         return declared_call(tools, tool, arguments)
+
+    def reasoning_rule(self, rules: Rules) -> str:
+        head, end = rules.text("<|channel|>analysis<|message|>"), rules.until("<|end|>")
+        return f"{head} {end} {rules.text('<|start|>assistant')}"
+
+    def answer_rule(self, rules: Rules, answer: str) -> str:
+        return f"{rules.text('<|channel|>final<|message|>')} {answer}"
+
+    def call_rule(self, rules: Rules, tool: Tool) -> str:
+        head = f"<|channel|>commentary to=functions.{tool.name} <|constrain|>json<|message|>"
+        return f"{rules.text(head)} {arguments_rule(rules, tool)}"

@@ -11,21 +11,31 @@ A value is text or JSON, as its tag says; where it says nothing, as the tool's s
 """
 
 import re
+from collections.abc import Mapping
 
 import attrs
 
+from hipfire.grammar.rules import Rules
+from hipfire.text.dialects.forced import is_text, json_value, parameter_rules, raw_value
 from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tool, Tools, Unterminated
 from hipfire.text.dialects.unescaped import CallTags
 from hipfire.text.dialects.values import read_json, typed
 from hipfire.text.markup import ToolCall
 
+_FORCED_NAME = re.compile(r'[^"\n]+')
+_NEWLINE, _QUOTE = "\n", '"'
+
 
 @attrs.frozen(kw_only=True)
 class Invocations:
-    """`blocks` are the names of the tag around all calls, `mark` begins the names of the tags within it."""
+    """`blocks` are the names of the tag around all calls, `mark` begins the names of the tags within it.
+
+    `tells_types`: tags of values say whether it is text.
+    """
 
     blocks: tuple[str, ...]
     mark: str = ""
+    tells_types: bool = False
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -50,6 +60,30 @@ class Invocations:
         if not calls or not stripped.startswith(closer):
             raise NotACall("something else than a call")
         return Block(calls, len(text) - len(stripped) + len(closer))
+
+    def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
+        calls = rules.choice(
+            invocation_rule(rules, tool, mark=self.mark, tells_types=self.tells_types) for tool in tools.values()
+        )
+        items = rules.repeated(calls, between=rules.text(_NEWLINE), most=most)
+        block = self.blocks[0]
+        return f"{rules.text(f'<{block}>{_NEWLINE}')} {items} {rules.text(f'{_NEWLINE}</{block}>')}"
+
+
+def invocation_rule(rules: Rules, tool: Tool, *, mark: str, tells_types: bool = False) -> str:
+    """A rule for one call between its tags. Raises CannotForce."""
+    closer = f"</{mark}parameter>"
+
+    def written(name: str, schema: Mapping[str, object]) -> str:
+        told = f' string="{"true" if is_text(schema) else "false"}"' if tells_types else ""
+        if is_text(schema):
+            value = raw_value(rules, schema, tool, closer=closer)
+        else:
+            value = f"{json_value(rules, schema, tool)} {rules.text(closer)}"
+        return f"{rules.text(f'<{mark}parameter name={_QUOTE}{name}{_QUOTE}{told}>')} {value} {rules.text(_NEWLINE)}"
+
+    head, tail = rules.text(f'<{mark}invoke name="{tool.name}">\n'), rules.text(f"</{mark}invoke>")
+    return f"{head} {rules.listed(parameter_rules(tool, written, name=_FORCED_NAME), between='')} {tail}"
 
 
 def _tags(mark: str, closer: str) -> CallTags:

@@ -6,7 +6,8 @@ code for a tool named `python`. Several objects stand one behind the other, with
 
 import re
 
-from hipfire.text.dialects.hermes_json import calls_of_json
+from hipfire.grammar.rules import Rules
+from hipfire.text.dialects.hermes_json import calls_of_json, json_call
 from hipfire.text.dialects.pythonic import read_call
 from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tools, Unterminated
 from hipfire.text.dialects.values import declared_call, read_json
@@ -16,6 +17,7 @@ _TAG = "<|python_tag|>"
 _KEYS = ('"name"', '"type"', '"function"', '"parameters"', '"arguments"')
 _BUILTIN = re.compile(r"([\w-]+)\.call(?=\()")
 _BETWEEN = re.compile(r"[\s;]*")
+_HEAD = '{{"name": {name}, "parameters": '
 
 
 class LlamaJson:
@@ -31,6 +33,10 @@ class LlamaJson:
         if text[start:].lstrip().startswith("{"):
             return _objects(text, start, tools)
         return Block([_built_in(text[start:], tools)], len(text))
+
+    def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
+        calls = rules.choice(json_call(rules, tool, head=_HEAD) for tool in tools.values())
+        return rules.repeated(calls, between=rules.text("; "), most=most)
 
 
 def _objects(text: str, start: int, tools: Tools) -> Block:

@@ -4,10 +4,12 @@ Python's literals, and JSON's names for its constants. Names of arguments may be
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from hipfire.text.dialects.syntax import Block, NotACall, Opener, Tools, Unterminated
+from hipfire.grammar.rules import Rules
+from hipfire.text.dialects.forced import json_value, parameter_rules
+from hipfire.text.dialects.syntax import Block, CannotForce, NotACall, Opener, Tool, Tools, Unterminated
 from hipfire.text.dialects.values import declared_call
 
 _OPENER, _CLOSER = "<|tool_call_start|>", "<|tool_call_end|>"
@@ -21,6 +23,7 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
 _STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
 _MAX_DEPTH = 64
+_FORCED_NAME, _FORCED_KEY = re.compile(r"[\w.-]+"), re.compile(r"[\w-]+")
 
 Item = TypeVar("Item")
 
@@ -37,6 +40,24 @@ class Pythonic:
         place = start + len(_OPENER)
         calls, place = _sequence(text, _past(text, place, "["), "]", read_call)
         return Block([declared_call(tools, *call) for call in calls], _past(text, place, _CLOSER))
+
+    def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
+        """Values as JSON: of Python's, only the constants are written differently, and both are read."""
+        items = rules.repeated(
+            rules.choice(_forced(rules, tool) for tool in tools.values()), between=rules.text(", "), most=most
+        )
+        return f"{rules.text(_OPENER + '[')} {items} {rules.text(']' + _CLOSER)}"
+
+
+def _forced(rules: Rules, tool: Tool) -> str:
+    if _FORCED_NAME.fullmatch(tool.name) is None:
+        raise CannotForce(f"the tool {tool.name!r} has such a name")
+
+    def written(name: str, schema: Mapping[str, object]) -> str:
+        return f"{rules.text(name + '=')} {json_value(rules, schema, tool)}"
+
+    parameters = parameter_rules(tool, written, name=_FORCED_KEY)
+    return f"{rules.text(tool.name + '(')} {rules.listed(parameters, between=rules.text(', '))} {rules.text(')')}"
 
 
 def read_call(text: str, place: int, depth: int = 0) -> tuple[tuple[str, dict[str, object]], int]:

@@ -8,15 +8,20 @@ from typing import Protocol
 
 import attrs
 
+from hipfire.grammar.rules import Rules
 from hipfire.text.markup import ToolCall
 
 
 @attrs.frozen(kw_only=True)
 class Tool:
-    """A function that the request declared. `parameters` is its JSON schema; empty where there is none."""
+    """A function that the request declared. `parameters` is its JSON schema; empty where there is none.
+
+    `is_strict`: where a call is forced, every keyword of the schema must be heeded.
+    """
 
     name: str
     parameters: Mapping[str, object]
+    is_strict: bool = False
 
     def schema_of(self, parameter: str) -> Mapping[str, object] | None:
         """The schema of one parameter; None where it is not declared."""
@@ -27,6 +32,12 @@ class Tool:
     def properties(self) -> Mapping[str, object]:
         properties = self.parameters.get("properties")
         return properties if isinstance(properties, Mapping) else {}
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The parameters that a call must have."""
+        required = self.parameters.get("required")
+        return tuple(name for name in required if isinstance(name, str)) if isinstance(required, list) else ()
 
 
 Tools = Mapping[str, Tool]
@@ -69,6 +80,10 @@ class Unterminated(Exception):
     """A call that does not end."""
 
 
+class CannotForce(Exception):
+    """A call that cannot be forced in this syntax."""
+
+
 class CallSyntax(Protocol):
     """One way to write calls."""
 
@@ -85,5 +100,12 @@ class CallSyntax(Protocol):
         """The call or calls at `start`, where an opener is. `text` is all there will be.
 
         Raises NotACall, also for a tool that is not declared, and Unterminated.
+        """
+        ...
+
+    def calls_rule(self, rules: Rules, tools: Tools, *, most: int) -> str:
+        """A rule for 1 to `most` calls of these tools, their arguments as their schemas have them.
+
+        Raises CannotForce.
         """
         ...

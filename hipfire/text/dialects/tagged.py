@@ -13,7 +13,8 @@ from hipfire.text.markup import MarkupEvent, Reasoning, Text, n_held
 
 @attrs.frozen(kw_only=True)
 class Tags:
-    """What stands around reasoning. `ignored` are tags around the answer, which are dropped.
+    """What stands around reasoning. `ignored` are tags around the answer, which are dropped: one that
+    opens, one that closes, and so on.
 
     `parts` are tokens that a tag is made of, where it is not one.
     """

@@ -1,6 +1,7 @@
 """The values of arguments, as the request's schema types them. Knows no syntax of calls."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 
 from hipfire.text.dialects.syntax import NotACall, Tool, Tools
@@ -13,7 +14,12 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(digits: str) -> float:
+    """The nearest number that JSON can be written with again: 1e999 would become Infinity."""
+    return max(min(float(digits), sys.float_info.max), -sys.float_info.max)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def read_json(text: str, start: int = 0) -> tuple[object, int]:
@@ -56,7 +62,7 @@ def call_of_json(tools: Tools, value: object) -> ToolCall:
 def typed(text: str, tool: Tool, parameter: str) -> object:
     """The value of an argument that was written without its type."""
     schema = tool.schema_of(parameter)
-    types = _types(schema)
+    types = declared_types(schema)
     if "string" in types and not (text == "null" and "null" in types):
         return text
     return _parsed(text)
@@ -64,7 +70,7 @@ def typed(text: str, tool: Tool, parameter: str) -> object:
 
 def fitted(value: object, schema: Mapping[str, object] | None) -> object:
     """A JSON value in the type that the schema wants, where it can be had without loss."""
-    types = _types(schema)
+    types = declared_types(schema)
     if not types:
         return value
     if isinstance(value, str):
@@ -86,7 +92,7 @@ def _parsed(text: str) -> object:
     return value if end == len(stripped) else text
 
 
-def _types(schema: Mapping[str, object] | None) -> frozenset[str]:
+def declared_types(schema: Mapping[str, object] | None) -> frozenset[str]:
     """The JSON types that a schema allows, as far as it says so itself."""
     return frozenset(_named_types(schema)) if schema is not None else frozenset()
 

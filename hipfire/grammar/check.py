@@ -1,0 +1,59 @@
+"""Whether a grammar can be used, found out in a process of its own: `python -m hipfire.grammar.check`.
+
+The library compiles most schemas in a millisecond, but some take minutes or gigabytes, and some overflow its stack,
+which ends the process it runs in. So this one has a budget of processor time and memory, and whoever started it takes
+its death for a no. The budget is processor time because a busy machine makes no schema worse.
+
+Reads from stdin a JSON array of arrays of grammars, each in the order in which they are preferred. Writes an array with
+an object for each: `chosen` is the index of the first that can be used, or null, and `error` what is wrong with the
+first one if it is not that. Knows no tokens.
+"""
+
+import json
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from llguidance import LLMatcher
+
+from hipfire.grammar.limits import first_line, parser_limits
+
+BUDGET_S = 0.4
+BUDGET_NBYTES = 1 << 30
+STACK_NBYTES = 4 << 20
+"""Less than the engine's threads have: what passes here does not end the engine."""
+
+
+def examine(grammars: Sequence[str]) -> dict[str, object]:
+    """The first of the grammars that can be used."""
+    error = None
+    for index, grammar in enumerate(grammars):
+        is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
+        if not is_error:
+            return {"chosen": index, "error": error}
+        error = error or _cause(messages[0])
+    return {"chosen": None, "error": error}
+
+
+def _cause(message: str) -> str:
+    """What is wrong, without where: the grammar is nothing that the client wrote."""
+    line = first_line(message)
+    return line.partition("failed to compile JSON schema: ")[2] or line
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (BUDGET_NBYTES, BUDGET_NBYTES))
+    # Its signal is not handled, so it ends the process.
+    signal.setitimer(signal.ITIMER_PROF, BUDGET_S)
+    threading.stack_size(STACK_NBYTES)
+    thread = threading.Thread(target=lambda: sys.stdout.write(json.dumps(list(map(examine, asked)))))
+    thread.start()
+    thread.join()
+
+
+if __name__ == "__main__":
+    main()
