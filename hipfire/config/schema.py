@@ -270,6 +270,9 @@ class Log:
     level: str = setting(
         "info", "Least serious kind of line.", choices=("debug", "info", "warning", "error"), env="HIPFIRE_LOG_LEVEL"
     )
+    format: str = setting(
+        "text", "json: one JSON object a line, for programs.", choices=("text", "json"), env="HIPFIRE_LOG_FORMAT"
+    )
 
 
 @attrs.frozen(kw_only=True)
