@@ -1,12 +1,15 @@
 """What a model says of the settings: its own file, its card, and its table in models.toml, each as a layer."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from hipfire.catalog.store import InstalledModel
 from hipfire.config.layers import checked
 from hipfire.config.schema import SETTINGS, Layer, Origin, Source, Sourced
 from hipfire.config.values import BadValue, check
+from hipfire.errors import ModelFileError, ModelNotFound
 from hipfire.formats.checkpoint import MetaValue
+from hipfire.formats.open import open_checkpoint
 
 # The keys are GGUF's, by its specification (gguf-py, `Keys.General.SAMPLING_*`); `formats.huggingface` gives them to
 # what generation_config.json says.
@@ -35,6 +38,17 @@ def file_layer(metadata: Mapping[str, MetaValue], *, place: str) -> Layer:
             continue
         layer[key] = Sourced(fitting, Source(Origin.MODEL_FILE, place))
     return layer
+
+
+def read_layers_of(model: InstalledModel) -> list[Layer]:
+    """All that is said of the settings for a model, its file included if it is here and can be read.
+
+    Raises ConfigError for a card's value that does not fit.
+    """
+    layers = given_layers(model)
+    with suppress(ModelFileError, ModelNotFound), open_checkpoint(model.path) as checkpoint:
+        layers.append(file_layer(checkpoint.metadata, place=str(model.path)))
+    return layers
 
 
 def given_layers(model: InstalledModel) -> list[Layer]:

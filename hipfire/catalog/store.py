@@ -4,6 +4,7 @@ Names come from HTTP clients too, so a name is looked up among the folder's entr
 joined to a path. Knows nothing of downloads: that is `pull`.
 """
 
+import difflib
 import os
 import re
 import stat
@@ -90,10 +91,27 @@ class Store:
             return None
         return self.registry.find(own.name if own is not None else name)
 
-    def canonical(self, name: str) -> str:
-        """The tag that a model of this name would have, be it here or not."""
-        own = self._own(name)
-        return self._tag_of(own.name if own is not None else name)
+    def own_strangers(self) -> list[OwnModel]:
+        """What models.toml has a table for, and neither the models folder nor the registry nor the disk has."""
+        strangers = []
+        for own in self._own_models.values():
+            try:
+                self.resolve_or_expect(own.name)
+            except ModelNotFound:
+                # One whose path is wrong is listed.
+                if own.path is None:
+                    strangers.append(own)
+        return strangers
+
+    def resolve_or_expect(self, name: str) -> InstalledModel:
+        """Like `resolve`, but a model that could be pulled counts too: its path is where it would be."""
+        try:
+            return self.resolve(name)
+        except ModelNotFound:
+            card = self.card_of(name)
+            if card is None:
+                raise
+            return InstalledModel(tag=card.tag, path=self.path_of(card), card=card, own=self._own_by_tag.get(card.tag))
 
     def _own(self, name: str) -> OwnModel | None:
         """What models.toml calls by this name."""
@@ -209,7 +227,9 @@ class Store:
         return InstalledModel(tag=str(path), path=path)
 
     def _unknown(self, name: str, installed: Mapping[str, InstalledModel]) -> ModelNotFound:
-        near = self.registry.nearest(name)
+        names = [own for model in self._own_models.values() for own in (model.name, *model.aliases)]
+        near = next(iter(difflib.get_close_matches(name, [*names, *installed], n=1)), None)
+        near = near or self.registry.nearest(name)
         if near is not None:
             hint = f"did you mean {near}?"
         elif installed:

@@ -176,7 +176,11 @@ def _folder(what: str, path: Path) -> Finding:
 
 def _models(environment: Environment) -> tuple[list[dict[str, Any]], list[Finding]]:
     """The usable models, and what is to be said of them and of the others."""
-    listings = open_store(environment).list_installed()
+    try:
+        store = open_store(environment)
+    except ConfigError as error:
+        return [], [Finding(what="models", level=PROBLEM, text=error.message, advice=error.hint or "correct it")]
+    listings = store.list_installed()
     usable = [
         {"tag": listing.model.tag, "arch": listing.details.architecture, "size_bytes": listing.details.nbytes}
         for listing in listings
@@ -187,10 +191,16 @@ def _models(environment: Environment) -> tuple[list[dict[str, Any]], list[Findin
             what="model",
             level=NOTE,
             text=f"{listing.model.tag} cannot be used: {listing.problem}",
-            advice=f"hipfire rm {listing.model.tag}, then pull it again",
+            advice=f"correct it in {environment.models_file}"
+            if listing.model.own is not None and listing.model.own.path is not None
+            else f"hipfire rm {listing.model.tag}, then pull it again",
         )
         for listing in listings
         if listing.details is None
+    ]
+    broken += [
+        Finding(what="model", level=NOTE, text=f"{own.place}: there is no model {own.name}", advice="correct the name")
+        for own in store.own_strangers()
     ]
     tags = ", ".join(str(model["tag"]) for model in usable)
     if usable:

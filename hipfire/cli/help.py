@@ -1,6 +1,7 @@
 """Help with examples: commands whose help ends in lines to copy, each with what it does."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -30,4 +31,17 @@ class ExampledCommand(Exampled, click.Command):
 
 
 class ExampledGroup(Exampled, click.Group):
-    """A group with examples in its help."""
+    """A group with examples in its help. A command that it does not have is answered with the nearest."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            raise no_such_command(args[0], self.list_commands(ctx), ctx)
+        return super().resolve_command(ctx, args)
+
+
+def no_such_command(name: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
+    """The error that there is no such command."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return click.UsageError(f"there is no command {name!r}" + (f", did you mean {near[0]}?" if near else ""), ctx)

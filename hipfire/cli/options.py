@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from hipfire.config.environment import Environment
-from hipfire.config.layers import resolve
+from hipfire.config.layers import Layers, read_layers
 from hipfire.config.schema import SETTINGS, Settings
 from hipfire.config.values import AUTO, BadValue, parse
 
@@ -56,6 +56,16 @@ def setting_option(key: str, *names: str, help_text: str | None = None) -> Calla
     )
 
 
+def flag_option(key: str, value: str, *names: str, help_text: str) -> Callable[[Any], Any]:
+    """A flag that gives a setting one value. The command's function does not get it: see `settings_of`."""
+
+    def keep(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            give_flag(ctx, key, value, param.opts[-1])
+
+    return click.option(*names, is_flag=True, callback=keep, expose_value=False, help=help_text)
+
+
 def give_flag(ctx: click.Context, key: str, text: str, name: str) -> None:
     """Note that a setting was given on the command line. Raises click.BadParameter for what it cannot be."""
     try:
@@ -67,5 +77,10 @@ def give_flag(ctx: click.Context, key: str, text: str, name: str) -> None:
 
 def settings_of(ctx: click.Context) -> Settings:
     """The settings in force for the command under way. Raises ConfigError."""
+    return layers_of(ctx).settings()
+
+
+def layers_of(ctx: click.Context) -> Layers:
+    """The same with what each source says. Raises ConfigError."""
     environment: Environment = ctx.obj
-    return resolve(environment, flags=ctx.meta.get(_FLAGS, []))
+    return read_layers(environment, flags=ctx.meta.get(_FLAGS, []))

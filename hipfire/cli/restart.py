@@ -1,7 +1,5 @@
 """`hipfire restart`: `stop --force`, then `serve`."""
 
-from collections.abc import Sequence
-
 import click
 
 from hipfire.cli.help import ExampledCommand
@@ -12,14 +10,14 @@ from hipfire.config.environment import Environment
 
 
 @click.pass_context
-def _restart(ctx: click.Context, /, words: Sequence[str], **flags: bool) -> None:
+def _restart(ctx: click.Context, /, **flags: bool) -> None:
     """Stop every serve of this state root, by force if need be, then serve with these flags.
 
     The flags are those of hipfire serve. A mistake in them is reported before anything is stopped. Without -d the new
     server stays in the foreground, whatever the old one did.
     """
     environment: Environment = ctx.obj
-    plan = plan_of(ctx, words, **flags)
+    plan = plan_of(ctx, **flags)
     stop_all_serves(environment)
     run(plan, environment)
 

@@ -159,14 +159,20 @@ def entry_key(entry: Entry) -> str:
 
 def nearest(name: str) -> str:
     """What somebody who wrote `name` may have meant, as a hint."""
-    # `sampling.temperature` is most likely `generation.temperature`, however different the two look as strings.
     if any(key.startswith(f"{name}.") for key in SETTINGS):
         return f"a table: [{name}]"
+    near = nearest_key(name)
+    return f"did you mean {near}?" if near else "known are: " + ", ".join(SETTINGS)
+
+
+def nearest_key(name: str) -> str | None:
+    """The key that somebody who wrote `name` may have meant."""
+    # `sampling.temperature` is most likely `generation.temperature`, however different the two look as strings.
     end = name.rsplit(".", maxsplit=1)[-1]
     known = {**{key: key for key in SETTINGS}, **ALIASES}
     near = [end] if end in known else difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     near = near or difflib.get_close_matches(end, known, n=1, cutoff=0.7)
-    return f"did you mean {known[near[0]]}?" if near else "known are: " + ", ".join(SETTINGS)
+    return known[near[0]] if near else None
 
 
 def checked(key: str, value: object, source: Source) -> Sourced[Any]:

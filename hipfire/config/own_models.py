@@ -26,7 +26,7 @@ from hipfire.config.toml_file import Entry, read_entries
 from hipfire.errors import ConfigError
 
 TABLE = "model"
-_PATH, _ALIASES = "path", "aliases"
+PATH, ALIASES = "path", "aliases"
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +78,7 @@ def _model(name: str, entries: Sequence[Entry], folder: Path) -> OwnModel:
 
 def _path(entry: Entry, folder: Path) -> Path:
     if not isinstance(entry.value, str) or not entry.value or "\0" in entry.value:
-        raise ConfigError(f"{entry.place}: {_PATH} must be the path of a model, not {entry.value!r}")
+        raise ConfigError(f"{entry.place}: {PATH} must be the path of a model, not {entry.value!r}")
     return folder / expanded(entry.value)
 
 
@@ -90,7 +90,7 @@ def expanded(text: str) -> Path:
 def _aliases(entry: Entry) -> tuple[str, ...]:
     value = entry.value
     if not isinstance(value, list) or not all(isinstance(alias, str) and alias for alias in value):
-        raise ConfigError(f"{entry.place}: {_ALIASES} must be a list of names, not {value!r}")
+        raise ConfigError(f"{entry.place}: {ALIASES} must be a list of names, not {value!r}")
     return tuple(value)
 
 
@@ -100,7 +100,7 @@ def _model_key(name: str, entry: Entry) -> str:
     except ConfigError as error:
         if len(entry.path) > 2:
             raise ConfigError(error.message, hint=f'quote a name with dots or colons: [{TABLE}."qwen3.5:9b"]') from None
-        near = difflib.get_close_matches(entry.path[0], [_PATH, _ALIASES], n=1, cutoff=0.7)
+        near = difflib.get_close_matches(entry.path[0], [PATH, ALIASES], n=1, cutoff=0.7)
         raise ConfigError(error.message, hint=f"did you mean {near[0]}?" if near else error.hint) from None
     if not SETTINGS[key].per_model:
         raise ConfigError(

@@ -193,7 +193,9 @@ class Serve:
 class Generation:
     """Sampling defaults, for what a request leaves out. A model's card and file come before the built-in values."""
 
-    temperature: float = setting(0.30, "0 always takes the likeliest token.", within=Range(low=0, high=2))
+    temperature: float = setting(
+        0.30, "How freely tokens are chosen; 0 always takes the likeliest.", within=Range(low=0, high=2)
+    )
     top_p: float = setting(
         0.80, "Sample from the likeliest tokens of this mass.", within=Range(low=0, high=1, above=True)
     )
@@ -267,6 +269,9 @@ class Log:
 
     level: str = setting(
         "info", "Least serious kind of line.", choices=("debug", "info", "warning", "error"), env="HIPFIRE_LOG_LEVEL"
+    )
+    format: str = setting(
+        "text", "json: one JSON object a line, for programs.", choices=("text", "json"), env="HIPFIRE_LOG_FORMAT"
     )
 
 

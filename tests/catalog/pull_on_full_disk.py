@@ -53,7 +53,8 @@ def main() -> None:
                     while file.write(bytes(1 << 16)):
                         pass
                 except OSError:
-                    return
+                    # A little room, so that the next write is a short one.
+                    file.truncate(file.tell() - 3 * 4096)
 
     def attempt(on_progress: OnProgress) -> None:
         try:

@@ -183,8 +183,13 @@ def test_what_the_hub_has_changed_meanwhile_is_not_joined(tmp_path: Path, split_
     hub.bodies[f"{REPO}/{PART_NAMES[0]}"] = PARTS[0][:50_000]
     with pytest.raises(DownloadError):
         pull_into(tmp_path, split_card, hub)
+    changed = PARTS[0][::-1]
+    hub.add(REPO, PART_NAMES[0], changed)
+    hub.bodies[f"{REPO}/{PART_NAMES[0]}"] = changed[:20_000]
+    with pytest.raises(DownloadError):
+        pull_into(tmp_path, split_card, hub)
+    assert list_partials(tmp_path)[0].nbytes == 20_000
     hub.bodies.clear()
-    hub.add(REPO, PART_NAMES[0], PARTS[0][::-1])
     assert pull_into(tmp_path, split_card, hub).read_bytes() == PARTS[0][::-1]
 
 

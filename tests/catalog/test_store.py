@@ -174,7 +174,7 @@ def test_an_alias_stands_for_its_model(models_dir: Path, registry: Registry, ins
         assert (model.tag, model.aliases) == ("smollm2:135m", ("smollm2", "small", "s"))
         assert model.own is not None
         assert model.own.settings["generation.top_k"].value == 3
-        assert (store.canonical(name), store.card_of(name)) == ("smollm2:135m", registry.cards["smollm2:135m"])
+        assert store.card_of(name) == registry.cards["smollm2:135m"]
     (listing,) = store.list_installed()
     assert listing.model == store.resolve("small")
 
@@ -183,6 +183,11 @@ def test_an_alias_of_what_is_not_here_says_what_to_pull(models_dir: Path) -> Non
     store = own_store(models_dir, load_registry(), '[model."smollm2:135m"]\naliases = ["small"]')
     with pytest.raises(ModelNotFound, match="hipfire pull smollm2:135m"):
         store.resolve("small")
+    expected = store.resolve_or_expect("small")
+    assert (expected.tag, expected.path.parent) == ("smollm2:135m", models_dir)
+    assert expected.own is not None
+    with pytest.raises(ModelNotFound):
+        store.resolve_or_expect("nothing")
 
 
 def test_a_path_of_models_toml_is_a_model_for_requests_too(models_dir: Path, registry: Registry) -> None:
@@ -228,3 +233,16 @@ def test_a_path_that_leads_nowhere_is_an_error_and_listed_as_broken(models_dir: 
 def test_two_tables_of_one_model_are_an_error(models_dir: Path, registry: Registry) -> None:
     with pytest.raises(ConfigError, match=r"models.toml:4: smollm2:135m is the same model as smollm2"):
         own_store(models_dir, registry, '[model.smollm2]\ntop_k = 1\n[model."smollm2:135m"]\ntop_k = 2')
+
+
+def test_a_table_of_no_model_is_a_stranger(models_dir: Path, registry: Registry) -> None:
+    tables = "[model.smollm2]\ntop_k = 1\n[model.smolm]\ntop_k = 1\n[model.gone]\npath = 'gone'"
+    assert [own.name for own in own_store(models_dir, registry, tables).own_strangers()] == ["smolm"]
+
+
+def test_a_misspelt_name_of_one_s_own_gets_the_nearest(models_dir: Path, registry: Registry, install: Install) -> None:
+    install("minerva.gguf")
+    store = own_store(models_dir, registry, f'[model.writer]\npath = "{TINY}"\naliases = ["novelist"]\n')
+    for name, meant in [("wirter", "writer"), ("novellist", "novelist"), ("minrva", "minerva")]:
+        with pytest.raises(ModelNotFound, match=rf"did you mean {meant}\?"):
+            store.resolve(name)

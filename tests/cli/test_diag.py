@@ -36,6 +36,21 @@ def test_a_bad_setting_is_a_problem_with_its_place(program: Program) -> None:
     assert done.stdout.splitlines()[-1].startswith("hipfire cannot serve as things are: settings")
 
 
+def test_models_toml_is_looked_at_too(program: Program) -> None:
+    program.root.mkdir()
+    names = program.root / "models.toml"
+    names.write_text('[model.smolm]\ntop_k = 1\n[model.gone]\npath = "gone.gguf"\n')
+    done = program.run("diag")
+    assert done.returncode == 0
+    assert f"note     {names}:2: there is no model smolm\n" in done.stdout
+    assert f"gone cannot be used: {program.root}/gone.gguf: No such file or directory\n" in done.stdout
+    assert f"→ correct it in {names}\n" in done.stdout
+    names.write_text("[model.smollm2]\ntop_q = 1\n")
+    done = program.run("diag")
+    assert done.returncode == 1
+    assert f"problem  {names}:2: there is no setting top_q\n" in done.stdout
+
+
 def test_a_broken_model_is_noted(program: Program) -> None:
     program.models_dir.mkdir(parents=True)
     (program.models_dir / "broken.gguf").write_bytes(b"GGUF")

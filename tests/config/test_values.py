@@ -3,7 +3,7 @@ import math
 import pytest
 
 from hipfire.config.schema import SETTINGS
-from hipfire.config.values import BadValue, check, parse
+from hipfire.config.values import BadValue, check, parse, shown, text_of
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,11 @@ from hipfire.config.values import BadValue, check, parse
         ("serve.allowed_hosts", ["a", "b"], ("a", "b")),
         ("thinking", "off", "off"),
         ("thinking_budget", "med", "med"),
+        ("hardware.device", "hip:0", "hip:0"),
+        ("hardware.device", "gfx1100", "gfx1100"),
+        ("hardware.device", "gfx90a", "gfx90a"),
+        ("hardware.device", "0000:03:00.0", "0000:03:00.0"),
+        ("hardware.device", "GPU-0123456789abcdef", "GPU-0123456789abcdef"),
     ],
 )
 def test_a_fitting_value_is_taken(key: str, value: object, expected: object) -> None:
@@ -53,6 +58,11 @@ def test_a_fitting_value_is_taken(key: str, value: object, expected: object) -> 
         ("reasoning_effort", "most"),
         ("thinking_budget", 512),
         ("max_think_tokens", -1),
+        ("hardware.device", "hip"),
+        ("hardware.device", "hip:"),
+        ("hardware.device", "cpu:0"),
+        ("hardware.device", "gfx"),
+        ("hardware.device", "0000:03:00"),
     ],
 )
 def test_another_type_or_range_is_refused(key: str, value: object) -> None:
@@ -95,3 +105,28 @@ def test_other_text_is_refused_with_what_would_fit(key: str, text: str, message:
     with pytest.raises(BadValue) as caught:
         parse(SETTINGS[key], text)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("serve.port", 80, "80"),
+        ("generation.top_p", 0.95, "0.95"),
+        ("generation.temperature", 0.0, "0"),
+        ("serve.allow_request_paths", True, "true"),
+        ("serve.allowed_hosts", ("a", "b"), "a,b"),
+        ("memory.max_seq", None, "auto"),
+        ("memory.prefix_cache_bytes", 1 << 40, "1099511627776"),
+        ("prompt.system", "Be brief.\nOr not.", "Be brief.\nOr not."),
+    ],
+)
+def test_a_value_s_text_stands_for_it(key: str, value: object, text: str) -> None:
+    setting = SETTINGS[key]
+    assert text_of(setting, value) == shown(setting, value) == text
+    assert parse(setting, text) == value
+
+
+def test_a_text_that_is_not_set_is_empty_and_a_secret_is_counted() -> None:
+    assert text_of(SETTINGS["prompt.system"], None) == ""
+    assert shown(SETTINGS["serve.api_keys"], ("sk-1", "sk-2")) == "(2 hidden)"
+    assert shown(SETTINGS["serve.api_keys"], ()) == ""

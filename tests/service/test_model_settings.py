@@ -28,6 +28,9 @@ generation.top_k = 1
 path = "{TINY}"
 generation.temperature = 0.9
 prompt.system = "Write."
+
+[model.editor]
+path = "{TINY}"
 """
 
 
@@ -58,11 +61,11 @@ async def test_a_model_s_table_holds_for_that_model_alone(tmp_path: Path) -> Non
 
 async def test_a_file_that_is_two_models_is_loaded_for_each(tmp_path: Path) -> None:
     async with scripted_service(store_in(tmp_path), hello()) as (service, engine):
-        for name in ("tiny", "writer", "writer"):
+        for name in ("editor", "writer", "writer"):
             with await service.open_chat(a_job(model=name)) as chat:
                 await chat.start()
                 assert chat.model == name
-        assert [entry.id for entry in await service.list_models()] == ["writer", "tiny"]
+        assert [entry.id for entry in await service.list_models()] == ["writer", "editor", "tiny"]
     assert len([message for message in engine.heard if isinstance(message, Load)]) == 2
 
 
