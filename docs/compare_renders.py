@@ -5,6 +5,7 @@ cases (`case`, `messages`, `tools`, `kwargs`, and `rendered` or `error`). docs/r
 reasons. Templates are their vendors' files, so neither folder is part of hipfire.
 """
 
+import functools
 import json
 import sys
 from collections import defaultdict
@@ -34,18 +35,9 @@ class Case:
 
     name: str
     source: str
+    template: ChatTemplate
     document: Mapping[str, Any]
-    bos_token: str
-    eos_token: str
     variables: Mapping[str, Any]
-
-    def template(self) -> ChatTemplate:
-        return ChatTemplate(
-            self.source,
-            bos_token=self.bos_token,
-            eos_token=self.eos_token,
-            now=lambda: datetime(2026, 1, 15, 12),  # noqa: DTZ001
-        )
 
     def compared(self, text: str) -> str:
         if "error" in self.document:
@@ -53,6 +45,13 @@ class Case:
         if text == self.document["rendered"]:
             return "equal"
         return "as left undefined" if text == self.document.get("undef_none_rendered") else "different"
+
+
+@functools.cache
+def template_of(source: str, bos_token: str, eos_token: str) -> ChatTemplate:
+    """Kept, since taking a template apart is most of the time."""
+    noon = datetime(2026, 1, 15, 12)  # noqa: DTZ001
+    return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token, now=lambda: noon)
 
 
 def cases(templates: Path, renders: Path) -> Iterator[Case]:
@@ -64,13 +63,13 @@ def cases(templates: Path, renders: Path) -> Iterator[Case]:
         source = template.read_text(encoding="utf-8")
         for document in json.loads(path.read_text(encoding="utf-8")):
             variables = dict(document["kwargs"])
-            tokens = {name: variables.pop(name, "") for name in ("bos_token", "eos_token")}
+            bos, eos = variables.pop("bos_token", ""), variables.pop("eos_token", "")
             yield Case(
                 name=f"{path.stem}: {document['case']}",
                 source=source,
+                template=template_of(source, bos, eos),
                 document=document,
                 variables=variables,
-                **tokens,
             )
 
 
@@ -81,7 +80,7 @@ def alone(case: Case) -> str:
         for turn in case.document["messages"]
     ]
     try:
-        return case.compared(case.template().render(turns, tools=case.document["tools"], **case.variables))
+        return case.compared(case.template.render(turns, tools=case.document["tools"], **case.variables))
     except TemplateError:
         return "refused by both" if "error" in case.document else "refused here alone"
 
@@ -93,7 +92,7 @@ def whole_way(case: Case, tokenizer: Tokenizer) -> str:
         job = to_job(parse_chat_request({"messages": messages, "tools": case.document["tools"]}))
         text = ModelText(
             tokenizer=tokenizer,
-            template=case.template(),
+            template=case.template,
             family=family_of(card=None, architecture="", template=case.source),
             tells_tools="tools" not in case.source,
         )
