@@ -27,6 +27,7 @@ SHAPES = [
     RandomModel(n_heads=6, n_kv_heads=1, head_dim=24, n_embd=40, n_ff=52, tied=False, biases=True),
     RandomModel(n_heads=3, n_kv_heads=3, head_dim=64, n_rot=32, interleaved=False, n_vocab=257),
     RandomModel(n_heads=8, n_kv_heads=2, head_dim=8, n_rot=4, n_ff=33, biases=True),
+    RandomModel(n_heads=50, n_kv_heads=1, head_dim=8, n_layers=1),
     RandomModel(architecture="gemma3", n_layers=7, n_kv_heads=1, head_dim=32, window=9, interleaved=False),
 ]
 
@@ -99,6 +100,29 @@ def test_an_8_bit_state_costs_its_rounding(device: CpuDevice) -> None:
     assert_same(found)
 
 
+# Small ones: with scales that half precision has a few bits for, and none at all.
+@pytest.mark.parametrize("size", [1.0, 4e-6, 1e-8])
+def test_an_8_bit_value_is_a_step_of_its_blocks_scale(device: CpuDevice, size: float) -> None:
+    head_dim = 72
+    program, tensors = RandomModel(n_layers=1, n_heads=1, n_kv_heads=1, head_dim=head_dim).build()
+    name = "blk.0.attn_v.weight"
+    tensors[name] = (tensors[name].view(np.float32) * np.float32(size)).view(np.uint8)
+    limits = limits_for([make_step(TOKENS)], kv_cache="q8")
+    executable = device.load(program, tensors, limits, on_progress=lambda _: None, keep_buffers=True)
+    (store,) = (op for op in program.ops if isinstance(op, ops.RopeStore))
+    (attention,) = (op for op in program.ops if isinstance(op, ops.Attention))
+    for token in TOKENS[:20]:
+        executable.run(make_step([token]), CancelFlag())
+        # A first token attends to itself alone: what comes out is its value as it is kept.
+        value, found = executable.read(store.qkv)[0, -head_dim:], executable.read(attention.out)[0]
+        for start in range(0, head_dim, 32):
+            block = value[start : start + 32]
+            scale = np.float32(np.float16(np.abs(block).max() / np.float32(127)))
+            inverse = np.float32(1) / scale if scale else np.float32(0)
+            expected = np.clip(np.rint(block * inverse), -127, 127) * scale
+            np.testing.assert_allclose(found[start : start + 32], expected, rtol=1e-6)
+
+
 def test_an_8_bit_state_takes_little_more_than_half(device: CpuDevice) -> None:
     program, _ = RandomModel(head_dim=64).build()
     limits = [
@@ -167,6 +191,17 @@ def test_odd_shapes_and_windows_keep_their_bits(device: CpuDevice, model: Random
     whole = run_chunks(device, model, "f16", len(TOKENS))
     for size in (1, 7, 64):
         np.testing.assert_array_equal(run_chunks(device, model, "f16", size).view(np.uint32), whole.view(np.uint32))
+
+
+@pytest.mark.parametrize("n_heads", [3, 5, 9, 50])
+def test_heads_that_threads_cannot_share_evenly_keep_their_bits(device: CpuDevice, n_heads: int) -> None:
+    model = RandomModel(n_layers=1, n_heads=n_heads, n_kv_heads=1, head_dim=8)
+    alone = run_chunks(CpuDevice.open(1, variant=device.variant), model, "f16", len(TOKENS))
+    for n_threads in (2, 4):
+        several = CpuDevice.open(n_threads, variant=device.variant)
+        for size in (1, len(TOKENS)):
+            found = run_chunks(several, model, "f16", size)
+            np.testing.assert_array_equal(found.view(np.uint32), alone.view(np.uint32))
 
 
 def test_what_shares_the_step_does_not_change_a_bit(device: CpuDevice) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hipfire.devices.base import CancelFlag, Limits, Step
 from hipfire.devices.hip import HipDevice
+from hipfire.devices.hip_lowering import partial_nbytes
 from hipfire.devices.reference import ReferenceDevice
 from hipfire.dtypes import DTYPES
 from hipfire.errors import DeviceError, DeviceLost, OutOfMemory, StepCancelled
@@ -22,6 +23,7 @@ from hipfire.hip.device_list import list_devices
 from hipfire.hip.library import HipLibrary
 from hipfire.hip.runtime import Runtime
 from hipfire.kernels.select import load_variant, machine_variants
+from hipfire.program import ops
 
 pytestmark = pytest.mark.slow  # the kernels are compiled
 
@@ -124,6 +126,21 @@ def run_chunks(device: HipDevice, model: RandomModel, kv_cache: str, size: int, 
         executable.close()
 
 
+def test_rows_that_attention_has_no_room_for_at_once_come_in_parts(
+    device: HipDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = RandomModel(n_layers=1, n_embd=32, n_ff=32)
+    program, _ = model.build()
+    limits = Limits(max_tokens=11, max_outputs=1, n_slots=1, max_seq=11, kv_cache="f16")
+    expected, needed = run_chunks(device, model, "f16", 11, 11), device.load_nbytes(program, limits)
+    (attention,) = (op for op in program.ops if isinstance(op, ops.Attention))
+    a_row = partial_nbytes(attention, 1)
+    # Parts of 4, 4 and 3 rows.
+    monkeypatch.setattr("hipfire.devices.hip.MAX_PARTIALS_NBYTES", 5 * a_row - 1)
+    assert device.load_nbytes(program, limits) == needed - 7 * a_row
+    np.testing.assert_array_equal(run_chunks(device, model, "f16", 11, 11).view(np.uint32), expected.view(np.uint32))
+
+
 @pytest.mark.parametrize(("dtype", "kv_cache"), [("f16", "f16"), ("q4_1", "f32"), ("q6_k", "f16")])
 def test_chunks_do_not_change_a_bit(device: HipDevice, dtype: str, kv_cache: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1)
@@ -211,6 +228,33 @@ def test_a_set_flag_cancels_a_step(device: HipDevice) -> None:
     flag.set()
     with pytest.raises(StepCancelled):
         executable.run(make_step([1], outputs=[0]), flag)
+    executable.close()
+
+
+def test_a_flag_that_is_set_while_the_step_runs_cancels_it(device: HipDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, tensors = RandomModel(n_layers=1).build()
+    limits = Limits(max_tokens=4, max_outputs=1, n_slots=1, max_seq=8)
+    executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
+    flag, synchronize = CancelFlag(), Runtime.synchronize
+
+    def cancelled_meanwhile(self: Runtime) -> None:
+        flag.set()
+        synchronize(self)
+
+    monkeypatch.setattr(Runtime, "synchronize", cancelled_meanwhile)
+    with pytest.raises(StepCancelled):
+        executable.run(make_step([1], outputs=[0]), flag)
+    monkeypatch.undo()
+    executable.close()
+
+
+def test_a_launch_that_fails_loses_the_gpu(device: HipDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, tensors = RandomModel(n_layers=1).build()
+    limits = Limits(max_tokens=4, max_outputs=1, n_slots=1, max_seq=8)
+    executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
+    monkeypatch.setattr(device.packing, "launch", lambda *arguments: 719)
+    with pytest.raises(DeviceLost, match="hipErrorLaunchFailure"):
+        executable.run(make_step([1], outputs=[0]), CancelFlag())
     executable.close()
 
 

@@ -54,6 +54,19 @@ def test_greedy_does_not_look_at_the_filters_or_the_seed():
     assert choose(logits, odd, recent=(), n=5) == choose(logits, Sampling(), recent=(), n=0)
 
 
+# Mask
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(temperature=5.0, seed=1), Sampling(temperature=5.0, top_k=2)]
+)
+def test_what_is_not_allowed_never_comes_however_unlikely_the_rest_is(sampling):
+    lowest = float(np.finfo(np.float32).min)
+    allowed = np.array([False, True, False])
+    choice = choose(logits_of(9, lowest, 8), sampling, recent=(), n=0, allowed=allowed)
+    assert choice.token == 1
+
+
 # Bias and penalties
 
 

@@ -75,11 +75,16 @@ def test_the_bounds_are_exact() -> None:
     check_bounds({"const": "x" * (bounds.MAX_CHARACTERS - len("const"))}, "schema")
     check_bounds({"enum": [0] * (bounds.MAX_NODES - 1)}, "schema")
     check_bounds(pattern("a" * bounds.MAX_PATTERN), "schema")
+    check_bounds(pattern(f"a{{{bounds.MAX_PATTERN}}}"), "schema")
+    # The innermost has a type, which is a level of its own.
+    check_bounds(nested(bounds.MAX_DEPTH - 2), "schema")
     for schema in (
         {"minItems": bounds.MAX_LEAST + 1},
         {"const": "x" * bounds.MAX_CHARACTERS},
         {"enum": [0] * bounds.MAX_NODES},
         pattern("a" * bounds.MAX_PATTERN + "b"),
+        pattern(f"a{{{bounds.MAX_PATTERN}}}b"),
+        nested(bounds.MAX_DEPTH - 1),
     ):
         with pytest.raises(InvalidRequest):
             check_bounds(schema, "schema")
