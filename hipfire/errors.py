@@ -145,6 +145,12 @@ class BadLogits(DeviceError):
     """A step gave logits that are not finite numbers: the model or a kernel overflowed."""
 
 
+class DeviceLost(HipfireError):
+    """A device failed such that nothing more can be done with it in this process."""
+
+    code = "device_error"
+
+
 class StepCancelled(HipfireError):
     """A device stopped in the middle of a step because its cancel flag was set."""
 

@@ -256,7 +256,7 @@ class Hardware:
 
     device: str = setting(
         "auto",
-        "Device that runs the model; this build has those of the CPU.",
+        "Device that runs the model; auto: a GPU that there are kernels for, else the CPU.",
         choices=("auto", "cpu", "reference"),
         forms=_DEVICES,
     )

@@ -14,8 +14,9 @@ from contextlib import ExitStack
 import numpy as np
 from numpy.typing import NDArray
 
+from hipfire.devices.arena import ALIGNMENT
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step, raw_bytes
-from hipfire.devices.cpu_lowering import ALIGNMENT, Addresses, lower, plan_buffers
+from hipfire.devices.cpu_lowering import Addresses, lower, plan_program
 from hipfire.devices.host_memory import available_nbytes
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.dtypes import dequantize
@@ -74,7 +75,7 @@ class CpuDevice:
         kv_cache = _choose_kv_cache(limits)
         _check_support(self._library, program)
         _check_counts(program, limits)
-        plan = plan_buffers(program, _counting_rows(limits), self._library.q16_row_nbytes, keep=False)
+        plan = plan_program(program, _counting_rows(limits), self._library.q16_row_nbytes, keep=False)
         states = sum(_state_nbytes(self._library, state, limits, kv_cache) for state in program.states)
         return plan.nbytes + states + sum(_packed_nbytes(self._library, weight) for weight in program.weights)
 
@@ -188,7 +189,7 @@ class CpuExecutable:
 
     def _load(self, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
         self._n_rows = _counting_rows(self._limits)
-        self._plan = plan_buffers(self._program, self._n_rows, self._library.q16_row_nbytes, keep=self._keep_buffers)
+        self._plan = plan_program(self._program, self._n_rows, self._library.q16_row_nbytes, keep=self._keep_buffers)
         self._arena = _zeros(self._plan.nbytes)
         for state in self._program.states:
             nbytes = _state_nbytes(self._library, state, self._limits, self.kv_cache)

@@ -1,6 +1,6 @@
 """From a Program to the structs that the compiled kernels run: where each buffer lies, and one C op after the other.
 
-Knows addresses and layouts; allocates nothing but the plan. `devices.cpu` owns the memory.
+Knows addresses and layouts; allocates nothing. `devices.cpu` owns the memory.
 """
 
 import ctypes
@@ -9,31 +9,14 @@ from typing import Any
 
 import attrs
 
+from hipfire.devices.arena import Plan, plan_buffers
 from hipfire.kernels.library import ACTIVATIONS, CpuOp, Matrix, OpKind
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Symbol, Weight
 from hipfire.program.program import Program
 
-ALIGNMENT = 64
 ROW_WISE = (ops.RmsNorm, ops.Gated, ops.GatherOutputs)
 """Ops whose kernels write their rows as int16 too when asked to; the outputs of others need an op for it."""
-
-
-@attrs.frozen(kw_only=True)
-class Region:
-    """Bytes of the arena that hold one form of a buffer."""
-
-    offset: int
-    nbytes: int
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Plan:
-    """Where in one arena of `nbytes` each buffer's floats lie, and its int16 form where a kernel reads that."""
-
-    floats: Mapping[str, Region]
-    q16: Mapping[str, Region]
-    nbytes: int
 
 
 def reads_q16(op: ops.Linear) -> bool:
@@ -41,47 +24,16 @@ def reads_q16(op: ops.Linear) -> bool:
     return any(weight.dtype.is_quantised for weight in op.weights)
 
 
-def plan_buffers(
+def plan_program(
     program: Program, n_rows: Callable[[Buffer], int], q16_row_nbytes: Callable[[int], int], *, keep: bool
 ) -> Plan:
-    """Place the buffers: two share memory when the one's last reader is before the other's writer, unless `keep`."""
-    last_reads = program.last_reads
+    """Where the buffers lie, their int16 form where a kernel reads that: see `plan_buffers`."""
     quantised = {op.x.name for op in program.ops if isinstance(op, ops.Linear) and reads_q16(op)}
-    arena = _Arena()
-    floats: dict[str, Region] = {}
-    q16: dict[str, Region] = {}
-    for index, op in enumerate(program.ops):
-        if not keep:
-            arena.free_before(index)
-        until = last_reads[op.out.name]
-        rows = n_rows(op.out)
-        floats[op.out.name] = arena.place(rows * op.out.width * 4, until)
-        if op.out.name in quantised:
-            q16[op.out.name] = arena.place(rows * q16_row_nbytes(op.out.width), until)
-    return Plan(floats=floats, q16=q16, nbytes=arena.nbytes)
 
+    def row_nbytes(buffer: Buffer) -> int:
+        return q16_row_nbytes(buffer.width) if buffer.name in quantised else 0
 
-class _Arena:
-    """First fit over the regions that are still wanted."""
-
-    def __init__(self) -> None:
-        self.nbytes = 0
-        self._live: list[tuple[Region, int]] = []
-
-    def free_before(self, index: int) -> None:
-        self._live = [(region, until) for region, until in self._live if until >= index]
-
-    def place(self, nbytes: int, until: int) -> Region:
-        size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        offset = 0
-        for region, _ in sorted(self._live, key=lambda entry: entry[0].offset):
-            if offset + size <= region.offset:
-                break
-            offset = max(offset, region.offset + region.nbytes)
-        placed = Region(offset=offset, nbytes=size)
-        self._live.append((placed, until))
-        self.nbytes = max(self.nbytes, offset + size)
-        return placed
+    return plan_buffers(program, n_rows, row_nbytes, keep=keep)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -107,7 +59,7 @@ class Addresses:
 
     def q16(self, buffer: Buffer) -> int | None:
         """A buffer's int16 form; null where nobody reads it."""
-        region = self.plan.q16.get(buffer.name)
+        region = self.plan.quantised.get(buffer.name)
         return None if region is None else self.arena + region.offset
 
     def matrices(self, weights: tuple[Weight, ...], biases: tuple[Weight | None, ...]) -> dict[str, int]:

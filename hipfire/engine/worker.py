@@ -22,7 +22,7 @@ from hipfire import __version__
 from hipfire.engine.engine import Engine
 from hipfire.engine.inbox import Inbox
 from hipfire.engine.loader import Loader
-from hipfire.errors import WireError
+from hipfire.errors import DeviceLost, WireError
 from hipfire.log_lines import JsonLines
 from hipfire.wire.framing import decode, encode
 from hipfire.wire.messages import FromEngine, Heartbeat, Hello, ToEngine
@@ -110,7 +110,12 @@ class Worker:
         return 0
 
     def _run_engine(self) -> int:
-        self._engine.run()
+        try:
+            self._engine.run()
+        except DeviceLost as error:
+            # Only a new process gets a device that works again.
+            log.error("%s", error)
+            return 1
         return 0
 
     def _write(self) -> int:

@@ -98,7 +98,7 @@ def build(architecture: str, out_dir: Path) -> list[Path]:
 
 
 def _compile(variant: Variant, target: str, sources: Sequence[Path], out: Path, link: Iterable[str]) -> None:
-    zig = _zig()
+    zig = zig_path()
     flags = ("-target", target, f"-mcpu={variant.cpu}", *C_FLAGS, *link)
     key = _key(zig, flags, sources)
     key_file = out.with_name(f"{out.name}.key")
@@ -131,7 +131,7 @@ def _relative(sources: Sequence[Path]) -> list[str]:
     return [str(source.relative_to(folder) if source.is_relative_to(folder) else source) for source in sources]
 
 
-def _zig() -> Path:
+def zig_path() -> Path:
     """The compiler inside the ziglang wheel: never one that happens to be on PATH."""
     spec = importlib.util.find_spec("ziglang")
     if spec is None or spec.origin is None:

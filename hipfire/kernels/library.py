@@ -5,13 +5,13 @@ Knows no Program: `devices.cpu` fills the structs.
 
 import ctypes
 import enum
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int64, c_uint32, c_void_p
 from pathlib import Path
 from typing import Any
 
 from hipfire.errors import DeviceError
 
-ABI_VERSION = 4
+ABI_VERSION = 6
 
 
 class OpKind(enum.IntEnum):
@@ -96,6 +96,18 @@ class CpuStep(Structure):
     )
 
 
+class Launch(Structure):
+    """`struct launch`."""
+
+    _fields_ = (
+        ("function", c_void_p),
+        ("arguments", c_void_p),
+        ("arguments_nbytes", c_uint32),
+        ("grid", c_uint32 * 3),
+        ("n_threads", c_uint32),
+    )
+
+
 class Library:
     """One variant's library, loaded. The methods are the C functions; calls release the GIL."""
 
@@ -126,6 +138,7 @@ class Library:
         self.pool_close = declare("hf_pool_close", None, c_void_p)
         self.pack = declare("hf_pack", None, c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int64)
         self.run = declare("hf_run", c_bool, c_void_p, POINTER(CpuOp), c_int32, POINTER(CpuStep), c_void_p, c_void_p)
+        self.launch = declare("hf_launch", c_int32, c_void_p, POINTER(Launch), c_int32, c_void_p)
         self.formats = _formats(declare("hf_format_name", c_char_p, c_int32))
         """Numbers of the formats that the library has, by dtype name."""
 

@@ -8,7 +8,8 @@ import pytest
 from devices.random_model import RandomModel
 from numpy.typing import NDArray
 
-from hipfire.devices.cpu_lowering import ROW_WISE, Addresses, Plan, lower, plan_buffers
+from hipfire.devices.arena import Plan
+from hipfire.devices.cpu_lowering import ROW_WISE, Addresses, lower, plan_program
 from hipfire.dtypes import DTYPES
 from hipfire.kernels.library import CpuOp, OpKind
 from hipfire.program import ops
@@ -31,7 +32,7 @@ def q16_row_nbytes(width: int) -> int:
 
 
 def planned(program: Program, *, keep: bool = False) -> Plan:
-    return plan_buffers(program, n_rows, q16_row_nbytes, keep=keep)
+    return plan_program(program, n_rows, q16_row_nbytes, keep=keep)
 
 
 class Memory:
@@ -103,7 +104,7 @@ def check(program: Program, *, keep: bool = False) -> Plan:
         assert native.per_output == (op.out.shape[0] is Symbol.N_OUTPUTS)
         check_reads(op, native, memory)
         memory.write("floats", op.out, native.out)
-        if op.out.name in plan.q16 and not isinstance(op, ROW_WISE):
+        if op.out.name in plan.quantised and not isinstance(op, ROW_WISE):
             memory.check("floats", op.out, native.out)
             native = next(following)
             assert native.kind == OpKind.QUANTISE
@@ -170,6 +171,6 @@ def test_a_model_reads_what_was_written(architecture: str, dtype: str) -> None:
 
 def test_buffers_that_are_kept_share_nothing() -> None:
     plan = check(random_program(0), keep=True)
-    regions = sorted([*plan.floats.values(), *plan.q16.values()], key=lambda region: region.offset)
+    regions = sorted([*plan.floats.values(), *plan.quantised.values()], key=lambda region: region.offset)
     for region, following in itertools.pairwise(regions):
         assert region.offset + region.nbytes <= following.offset

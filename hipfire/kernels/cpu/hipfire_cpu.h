@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Raised with every change of a struct or function below; devices/cpu.py refuses a library of another number. */
-enum { ABI_VERSION = 4 };
+enum { ABI_VERSION = 6 };
 
 enum op_kind {
     OP_EMBED,
@@ -91,3 +91,19 @@ EXPORT void hf_pack(struct pool *pool, int32_t format, const uint8_t *raw, uint8
  * op_ns[i] is set to how long op number i took until all threads were done with it. */
 EXPORT bool hf_run(struct pool *pool, const struct op *ops, int32_t n_ops, const struct step *step,
                    const volatile int32_t *cancel, int64_t *op_ns);
+
+/* A GPU kernel to launch: its arguments as they lie in memory, grid in workgroups of n_threads. */
+struct launch {
+    void *function;
+    void *arguments;
+    uint32_t arguments_nbytes;
+    uint32_t grid[3], n_threads;
+};
+
+/* hipModuleLaunchKernel. */
+typedef int32_t (*hf_launch_fn)(void *function, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z, uint32_t block_x,
+                                uint32_t block_y, uint32_t block_z, uint32_t shared_nbytes, void *stream,
+                                void **parameters, void **extra);
+
+/* Launch them in order; the first status that is not 0, or 0. */
+EXPORT int32_t hf_launch(hf_launch_fn launch, const struct launch *list, int32_t n, void *stream);

@@ -1,0 +1,291 @@
+"""An AMD GPU as a device: prebuilt kernels (kernels/hsaco), launched in lists, synchronised once a step.
+
+The weights lie as on the CPU, packed by its library. A row's bits depend on nothing but the row and its sequence.
+Knows no model and no file format.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from hipfire.devices.arena import Plan, plan_buffers
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.hip_launches import LaunchLists
+from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, partial_nbytes
+from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
+from hipfire.devices.host_processors import n_usable_cores
+from hipfire.errors import DeviceError, DeviceLost, StepCancelled
+from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
+from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
+from hipfire.hip.runtime import Runtime
+from hipfire.kernels.hip_table import KV_TYPES, MAX_HEAD_DIM
+from hipfire.kernels.hsaco import code_objects
+from hipfire.kernels.library import Library
+from hipfire.kernels.select import load_variant, machine_variants
+from hipfire.program import ops
+from hipfire.program.operands import Buffer, KvState
+from hipfire.program.program import Program
+
+KV_TILE = 32
+"""Positions of a slot are allocated in multiples of this (attention.hip)."""
+MAX_PARTIALS_NBYTES = 64 << 20
+"""Room for partial results of attention; more rows than fit take more launches."""
+_KV_NBYTES = {"f16": 2, "f32": 4}
+
+
+class HipDevice:
+    """One GPU of the runtime."""
+
+    name = "hip"
+    native = True
+
+    def __init__(self, library: HipLibrary, gpu: GpuInfo, packing: Library, n_threads: int) -> None:
+        self.gpu = gpu
+        self.objects = code_objects(gpu.arch)
+        self.packing = packing
+        self.n_threads = n_threads
+        self.library = library
+
+    @classmethod
+    def open(cls, wanted: str | None, n_threads: int | None) -> "HipDevice":
+        """The GPU meant by an index, architecture, PCI address or UUID; None: the best that there are kernels for.
+
+        Raises DeviceError: NoHip without a runtime library, others that say what to do.
+        """
+        library = open_library(library_paths())
+        gpus = list_devices(library)
+        if not gpus:
+            raise DeviceError("no AMD GPU was found", hint=why_no_device())
+        gpu = choose_device(gpus, wanted)
+        return cls(library, gpu, load_variant(machine_variants()[0]), n_threads or n_usable_cores())
+
+    @property
+    def description(self) -> str:
+        return f"hip:{self.gpu.index} ({self.gpu.name}, {self.gpu.arch})"
+
+    def free_nbytes(self) -> int | None:
+        """See `Device.free_nbytes`."""
+        with ExitStack() as cleanup:
+            runtime = Runtime(self.library, self.gpu.index)
+            cleanup.callback(runtime.close)
+            return runtime.memory()[0]
+
+    def load_nbytes(self, program: Program, limits: Limits) -> int:
+        """See `Device.load_nbytes`."""
+        sizes = _Sizes.of(program, limits, self.packing, keep=False)
+        return sizes.nbytes
+
+    def load(
+        self,
+        program: Program,
+        tensors: Mapping[str, NDArray[np.uint8]],
+        limits: Limits,
+        *,
+        on_progress: Progress,
+        keep_buffers: bool = False,
+    ) -> "HipExecutable":
+        """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32."""
+        return HipExecutable(self, program, tensors, limits, on_progress, keep_buffers)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Sizes:
+    """Bytes of everything that a loaded Program has on the device. Raises DeviceError for what kernels cannot do."""
+
+    plan: Plan
+    weights: Placement
+    states: Mapping[str, int]
+    max_chunks: int
+    partials_a_row: int
+    max_partial_rows: int
+    kv_cache: str
+    max_seq: int
+
+    @classmethod
+    def of(cls, program: Program, limits: Limits, packing: Library, *, keep: bool) -> "_Sizes":
+        kv_cache = "f16" if limits.kv_cache == "auto" else limits.kv_cache
+        if kv_cache not in KV_TYPES:
+            raise DeviceError(f"the hip device has no {kv_cache} KV cache", hint=f"choose one of {', '.join(KV_TYPES)}")
+        for state in program.states:
+            if state.head_dim % 8 or state.head_dim > MAX_HEAD_DIM:
+                raise DeviceError(f"the hip device has no kernels for heads of {state.head_dim}")
+        max_seq = -(-limits.max_seq // KV_TILE) * KV_TILE
+        max_chunks = n_chunks_of(limits.max_seq)
+        partials = max(
+            (partial_nbytes(op, max_chunks) for op in program.ops if isinstance(op, ops.Attention)), default=4
+        )
+        shape = StepShape(n_tokens=limits.max_tokens, n_outputs=limits.max_outputs, n_chunks=max_chunks)
+        return cls(
+            plan=plan_buffers(program, shape.n_rows, keep=keep),
+            weights=place_weights(program, packing),
+            states={state.name: _state_nbytes(state, limits.n_slots, max_seq, kv_cache) for state in program.states},
+            max_chunks=max_chunks,
+            partials_a_row=partials,
+            max_partial_rows=max(min(MAX_PARTIALS_NBYTES // partials, limits.max_tokens), 1),
+            kv_cache=kv_cache,
+            max_seq=max_seq,
+        )
+
+    @property
+    def nbytes(self) -> int:
+        held = self.weights.nbytes + sum(self.states.values())
+        return self.plan.nbytes + held + self.partials_a_row * self.max_partial_rows
+
+
+class HipExecutable:
+    """A Program in a GPU's memory that its kernels can run."""
+
+    def __init__(
+        self,
+        device: HipDevice,
+        program: Program,
+        tensors: Mapping[str, NDArray[np.uint8]],
+        limits: Limits,
+        on_progress: Progress,
+        keep_buffers: bool,
+    ) -> None:
+        self._program = program
+        self._limits = limits
+        self._keep_buffers = keep_buffers
+        self._sizes = _Sizes.of(program, limits, device.packing, keep=keep_buffers)
+        self._n_vocab = min(op.table.shape[0] for op in program.ops if isinstance(op, ops.Embed))
+        self.kv_cache = self._sizes.kv_cache
+        self.memory_nbytes = self._sizes.nbytes
+        with ExitStack() as cleanup:
+            self._runtime = Runtime(device.library, device.gpu.index)
+            cleanup.callback(self._runtime.close)
+            self._place(device, tensors, on_progress)
+            modules = {source: self._runtime.load_module(code) for source, code in device.objects.items()}
+            self._launches = LaunchLists(program, self._addresses, self._runtime, modules, device.packing)
+            self._cleanup = cleanup.pop_all()
+        self._is_open = True
+
+    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
+        """See `Executable.run`. Raises DeviceLost where the GPU failed: no later step can succeed."""
+        if not self._is_open:
+            raise DeviceError("the model was closed")
+        # The kernels trust these numbers as indices.
+        step.check(self._limits, n_vocab=self._n_vocab)
+        if cancel.is_set():
+            raise StepCancelled("the step was cancelled")
+        self._shape = StepShape(
+            n_tokens=len(step.token_ids),
+            n_outputs=len(step.output_rows),
+            n_chunks=n_chunks_of(int(step.positions.max()) + 1),
+        )
+        logits = self._program.logits
+        nbytes = self._shape.n_outputs * logits.width * 4
+        try:
+            self._write_step(step)
+            self._launches.run(self._shape)
+            if nbytes:
+                self._runtime.enqueue_download(self._host_logits.ctypes.data, self._address_of(logits), nbytes)
+            self._runtime.synchronize()
+        except HipError as error:
+            raise DeviceLost(f"the GPU failed: {error.message}") from error
+        if cancel.is_set():
+            raise StepCancelled("the step was cancelled")
+        return self._host_logits[: self._shape.n_outputs]
+
+    def copy_state(self, source: int, target: int, n_positions: int) -> None:
+        """See `Executable.copy_state`. In whole tiles: a few positions more than was asked for do no harm."""
+        n_rows = -(-n_positions // KV_TILE) * KV_TILE
+        for state in self._program.states:
+            row = state.head_dim * _KV_NBYTES[self.kv_cache]
+            base, plane = self._addresses.states[state.name], self._sizes.max_seq * row
+            for head in range(state.n_kv_heads):
+                start = base + (target * state.n_kv_heads + head) * plane
+                self._runtime.enqueue_copy(start, base + (source * state.n_kv_heads + head) * plane, n_rows * row)
+
+    def read(self, buffer: Buffer) -> NDArray[np.float32]:
+        """See `Executable.read`."""
+        if not self._keep_buffers:
+            raise DeviceError("buffers were not kept: load the Program with keep_buffers")
+        out = np.empty((self._shape.n_rows(buffer), buffer.width), np.float32)
+        self._runtime.download(out.ctypes.data, self._address_of(buffer), out.nbytes)
+        return out
+
+    def close(self) -> None:
+        """See `Executable.close`."""
+        self._is_open = False
+        self._cleanup.close()
+
+    def _address_of(self, buffer: Buffer) -> int:
+        address = self._addresses.buffer(buffer)
+        assert address is not None
+        return address
+
+    def _place(self, device: HipDevice, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
+        runtime, sizes, limits = self._runtime, self._sizes, self._limits
+        inputs = _Inputs(limits.max_tokens, limits.max_outputs)
+        device_inputs = runtime.allocate(inputs.nbytes, "a step's input")
+        self._inputs = inputs.views(runtime.allocate_pinned(inputs.nbytes, "a step's input"))
+        self._device_inputs = device_inputs
+        logits_shape = (limits.max_outputs, self._program.logits.width)
+        pinned = runtime.allocate_pinned(logits_shape[0] * logits_shape[1] * 4, "the logits")
+        self._host_logits = _floats_at(pinned, logits_shape)
+        states = {}
+        for name, nbytes in sizes.states.items():
+            states[name] = runtime.allocate(nbytes, "the KV cache")
+            runtime.enqueue_zeros(states[name], nbytes)
+        weights = runtime.allocate(sizes.weights.nbytes, "the model")
+        upload_weights(
+            self._program, tensors, sizes.weights, weights, runtime, device.packing, device.n_threads, on_progress
+        )
+        self._addresses = Addresses(
+            arena=runtime.allocate(sizes.plan.nbytes, "the activations"),
+            plan=sizes.plan,
+            weights={name: weights + offset for name, offset in sizes.weights.offsets.items()},
+            nbytes={weight.name: packed_nbytes(device.packing, weight) for weight in self._program.weights},
+            states=states,
+            token_ids=device_inputs + inputs.token_ids,
+            positions=device_inputs + inputs.positions,
+            slots=device_inputs + inputs.slots,
+            output_rows=device_inputs + inputs.output_rows,
+            partials=runtime.allocate(sizes.partials_a_row * sizes.max_partial_rows, "attention"),
+            max_partial_rows=sizes.max_partial_rows,
+            kv_cache=sizes.kv_cache,
+            max_seq=sizes.max_seq,
+        )
+        runtime.synchronize()
+
+    def _write_step(self, step: Step) -> None:
+        for view, values in zip(
+            self._inputs, (step.token_ids, step.positions, step.slots, step.output_rows), strict=True
+        ):
+            view[: len(values)] = values
+        whole = self._inputs[0].base
+        assert isinstance(whole, np.ndarray)
+        self._runtime.enqueue_upload(self._device_inputs, whole.ctypes.data, whole.nbytes)
+
+
+class _Inputs:
+    """A step's numbers, one array after the other in one piece of memory: offsets in bytes."""
+
+    def __init__(self, max_tokens: int, max_outputs: int) -> None:
+        self._counts = (max_tokens, max_tokens, max_tokens, max_outputs)
+        self.token_ids, self.positions, self.slots, self.output_rows = (4 * max_tokens * i for i in range(4))
+        self.nbytes = 4 * sum(self._counts)
+
+    def views(self, address: int) -> list[NDArray[np.int32]]:
+        """The arrays in host memory, as views of one."""
+        whole = np.frombuffer(_bytes_at(address, self.nbytes), np.int32)
+        starts = np.cumsum((0, *self._counts[:-1]))
+        return [whole[start : start + count] for start, count in zip(starts, self._counts, strict=True)]
+
+
+def _floats_at(address: int, shape: tuple[int, int]) -> NDArray[np.float32]:
+    return np.frombuffer(_bytes_at(address, 4 * shape[0] * shape[1]), np.float32).reshape(shape)
+
+
+def _bytes_at(address: int, nbytes: int) -> memoryview:
+    """Host memory that somebody else owns."""
+    return memoryview((ctypes.c_char * nbytes).from_address(address))
+
+
+def _state_nbytes(state: KvState, n_slots: int, max_seq: int, kv_cache: str) -> int:
+    return n_slots * state.n_kv_heads * max_seq * state.head_dim * _KV_NBYTES[kv_cache]

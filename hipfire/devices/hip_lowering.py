@@ -1,0 +1,255 @@
+"""From a Program to kernel launches: which kernel, on how many workgroups, with which arguments.
+
+Knows addresses and shapes; allocates nothing and calls nothing. `devices.hip` owns the memory.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from hipfire.devices.arena import Plan
+from hipfire.kernels.hip_table import CHUNK, KERNELS, ROWS_AT_ONCE
+from hipfire.program import ops
+from hipfire.program.operands import Buffer, Symbol, Weight
+from hipfire.program.program import Program
+
+GROUP = 8
+"""Outputs of a workgroup of a linear kernel: a packed row group (layout.h)."""
+
+
+@attrs.frozen
+class LaunchSpec:
+    """One launch: the kernel's name, its grid in workgroups, its arguments by name."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    arguments: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class StepShape:
+    """What the launches of a step depend on. `n_chunks`: chunks of the longest sequence in it."""
+
+    n_tokens: int
+    n_outputs: int
+    n_chunks: int
+
+    def n_rows(self, buffer: Buffer) -> int:
+        return self.n_outputs if buffer.shape[0] is Symbol.N_OUTPUTS else self.n_tokens
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Addresses:
+    """Where everything lies on the device."""
+
+    arena: int
+    plan: Plan
+    weights: Mapping[str, int]
+    """Packed matrices, float32 vectors, constants."""
+    nbytes: Mapping[str, int]
+    """Of each packed matrix and float32 vector."""
+    states: Mapping[str, int]
+    token_ids: int
+    positions: int
+    slots: int
+    output_rows: int
+    partials: int
+    max_partial_rows: int
+    """Rows whose partial results of attention have room at once."""
+    kv_cache: str
+    max_seq: int
+
+    def buffer(self, buffer: Buffer | None) -> int | None:
+        """A buffer's floats; null for none."""
+        return None if buffer is None else self.arena + self.plan.floats[buffer.name].offset
+
+    def follows(self, weight: Weight | None, other: Weight | None) -> bool:
+        """Whether the other begins where the weight ends, and no row group is shared."""
+        if weight is None or other is None or weight.shape[0] % GROUP:
+            return False
+        return self.weights[weight.name] + self.nbytes[weight.name] == self.weights[other.name]
+
+    def weight(self, weight: Weight | None) -> int | None:
+        return None if weight is None else self.weights[weight.name]
+
+
+def lower(program: Program, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    """The launches of a step of this shape, in order."""
+    return [launch for op in program.ops if shape.n_rows(op.out) for launch in LOWER[type(op)](op, at, shape)]
+
+
+def _blocks(n: int, size: int) -> int:
+    return -(-n // size)
+
+
+def _elements(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
+    """A thread an element: columns along x, rows along y."""
+    return LaunchSpec(kernel, (_blocks(n, KERNELS[kernel].n_threads), n_rows, 1), arguments)
+
+
+def _embed(op: ops.Embed, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    arguments = {
+        "packed": at.weight(op.table),
+        "token_ids": at.token_ids,
+        "out": at.buffer(op.out),
+        "n_in": op.out.width,
+        "scale": op.scale,
+    }
+    return [_elements(f"embed_{op.table.dtype.name}", op.out.width, shape.n_tokens, arguments)]
+
+
+def _rms_norm(op: ops.RmsNorm, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    arguments = {
+        "x": at.buffer(op.x),
+        "weight": at.weight(op.weight),
+        "residual": at.buffer(op.residual),
+        "out": at.buffer(op.out),
+        "n": op.x.width,
+        "eps": op.eps,
+    }
+    return [LaunchSpec("rms_norm", (shape.n_rows(op.out), 1, 1), arguments)]
+
+
+def _linear(op: ops.Linear, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    n_rows = shape.n_rows(op.out)
+    rows_at_once = max(rows for rows in ROWS_AT_ONCE if rows <= n_rows)
+    launches, column = [], 0
+    for weights, bias in _runs(op, at):
+        n_out, n_in = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
+        arguments = {
+            "packed": at.weight(weights[0]),
+            "x": at.buffer(op.x),
+            "bias": at.weight(bias),
+            "residual": at.buffer(op.residual),
+            "out": at.buffer(op.out),
+            "n_out": n_out,
+            "n_in": n_in,
+            "width_out": op.out.width,
+            "column": column,
+            "n_rows": n_rows,
+        }
+        grid = (_blocks(n_out, GROUP), _blocks(n_rows, rows_at_once), 1)
+        launches.append(LaunchSpec(f"linear_{weights[0].dtype.name}_x{rows_at_once}", grid, arguments))
+        column += n_out
+    return launches
+
+
+def _runs(op: ops.Linear, at: Addresses) -> Iterator[tuple[tuple[Weight, ...], Weight | None]]:
+    """Matrices that one launch can take for one, and the bias of the first: of one format, in whole row groups, one
+    after the other in memory, as their biases are.
+    """
+    run: list[Weight] = []
+    first_bias, last_bias = None, None
+    for weight, bias in zip(op.weights, op.biases, strict=True):
+        joins = bool(run) and run[-1].dtype is weight.dtype and at.follows(run[-1], weight)
+        joins = joins and (bias is last_bias is None or at.follows(last_bias, bias))
+        if run and not joins:
+            yield tuple(run), first_bias
+            run = []
+        if not run:
+            first_bias = bias
+        run.append(weight)
+        last_bias = bias
+    yield tuple(run), first_bias
+
+
+def _rope_angles(op: ops.RopeAngles, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    arguments = {
+        "frequencies": at.weights[op.inverse_frequencies.name],
+        "positions": at.positions,
+        "out": at.buffer(op.out),
+        "n": op.out.width // 2,
+        "scale": op.scale,
+    }
+    return [LaunchSpec("rope_angles", (shape.n_tokens, 1, 1), arguments)]
+
+
+def _rope_store(op: ops.RopeStore, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    arguments = {
+        "qkv": at.buffer(op.qkv),
+        "angles": at.buffer(op.angles),
+        "q_norm": at.weight(op.q_norm),
+        "k_norm": at.weight(op.k_norm),
+        "out": at.buffer(op.out),
+        "positions": at.positions,
+        "slots": at.slots,
+        "keys": at.states[op.keys.name],
+        "values": at.states[op.values.name],
+        "n_heads": op.n_heads,
+        "n_kv_heads": op.keys.n_kv_heads,
+        "dim": op.keys.head_dim,
+        "n_rot": op.angles.width,
+        "interleaved": int(op.interleaved),
+        "max_seq": at.max_seq,
+        "eps": op.eps,
+    }
+    n_heads = op.n_heads + 2 * op.keys.n_kv_heads
+    return [LaunchSpec(f"rope_store_{at.kv_cache}", (n_heads, shape.n_tokens, 1), arguments)]
+
+
+def _attention(op: ops.Attention, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    launches = []
+    for first_row in range(0, shape.n_tokens, at.max_partial_rows):
+        n_rows = min(at.max_partial_rows, shape.n_tokens - first_row)
+        shared = {
+            "positions": at.positions,
+            "partials": at.partials,
+            "first_row": first_row,
+            "n_heads": op.n_heads,
+            "dim": op.keys.head_dim,
+            "window": op.window or 0,
+            "n_chunks": shape.n_chunks,
+        }
+        arguments = {
+            "q": at.buffer(op.q),
+            "keys": at.states[op.keys.name],
+            "values": at.states[op.values.name],
+            "slots": at.slots,
+            "n_kv_heads": op.keys.n_kv_heads,
+            "max_seq": at.max_seq,
+            "scale": op.scale,
+        }
+        grid = (shape.n_chunks, op.keys.n_kv_heads, n_rows)
+        launches.append(LaunchSpec(f"attention_{at.kv_cache}", grid, shared | arguments))
+        join = shared | {"out": at.buffer(op.out)}
+        launches.append(LaunchSpec("attention_join", (op.n_heads, n_rows, 1), join))
+    return launches
+
+
+def partial_nbytes(op: ops.Attention, n_chunks: int) -> int:
+    """Bytes of the partial results of one row."""
+    return op.n_heads * n_chunks * (op.keys.head_dim + 2) * 4
+
+
+def n_chunks_of(n_positions: int) -> int:
+    """Chunks that the positions 0..n_positions - 1 lie in."""
+    return _blocks(n_positions, CHUNK)
+
+
+def _gated(op: ops.Gated, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    arguments = {"x": at.buffer(op.x), "out": at.buffer(op.out), "n": op.out.width}
+    return [_elements(f"gated_{op.activation}", op.out.width, shape.n_rows(op.out), arguments)]
+
+
+def _gather_outputs(op: ops.GatherOutputs, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    arguments = {
+        "x": at.buffer(op.x),
+        "output_rows": at.output_rows,
+        "out": at.buffer(op.out),
+        "n": op.out.width,
+    }
+    return [_elements("gather_outputs", op.out.width, shape.n_outputs, arguments)]
+
+
+LOWER: Mapping[type[ops.Op], Callable[[Any, Addresses, StepShape], list[LaunchSpec]]] = {
+    ops.Embed: _embed,
+    ops.RmsNorm: _rms_norm,
+    ops.Linear: _linear,
+    ops.RopeAngles: _rope_angles,
+    ops.RopeStore: _rope_store,
+    ops.Attention: _attention,
+    ops.Gated: _gated,
+    ops.GatherOutputs: _gather_outputs,
+}
+"""One row an op."""

@@ -1,0 +1,120 @@
+"""One GPU in use: its memory, code objects and stream. Everything that is taken is given back by `close`."""
+
+import ctypes
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from hipfire.errors import OutOfMemory
+from hipfire.hip.functions import (
+    DEVICE_TO_DEVICE,
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    OUT_OF_MEMORY,
+    STREAM_NON_BLOCKING,
+)
+from hipfire.hip.library import HipError, HipLibrary
+
+MIB = 1 << 20
+
+
+class Runtime:
+    """Used by one thread at a time. Raises HipError, OutOfMemory."""
+
+    def __init__(self, library: HipLibrary, index: int) -> None:
+        self._library = library
+        self._cleanup = ExitStack()
+        self._is_lost = False
+        library.call("hipSetDevice", index)
+        self.stream = self._new("hipStreamCreateWithFlags", "hipStreamDestroy", STREAM_NON_BLOCKING)
+        self.launch_address = library.address("hipModuleLaunchKernel")
+
+    def close(self) -> None:
+        """Give back everything that was taken. Idempotent."""
+        self._cleanup.close()
+
+    def _new(self, name: str, destroy: str, *arguments: Any) -> int:
+        handle = ctypes.c_void_p()
+        self._library.call(name, ctypes.byref(handle), *arguments)
+        value = handle.value or 0
+        self._cleanup.callback(self._give_back, destroy, value)
+        return value
+
+    def _give_back(self, destroy: str, handle: int) -> None:
+        # After a fault every call fails, and the driver takes everything back with the process.
+        if not self._is_lost:
+            self._library.call(destroy, handle)
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes that are free and that there are."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._library.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def allocate(self, nbytes: int, what: str) -> int:
+        """Device memory; its address. Raises OutOfMemory that says what it was for."""
+        return self._allocate(nbytes, what, lambda: self._new("hipMalloc", "hipFree", max(nbytes, 1)))
+
+    def allocate_pinned(self, nbytes: int, what: str) -> int:
+        """Host memory that the device copies from and to by itself; its address."""
+        return self._allocate(nbytes, what, lambda: self._new("hipHostMalloc", "hipHostFree", max(nbytes, 1), 0))
+
+    def _allocate(self, nbytes: int, what: str, allocate: Callable[[], int]) -> int:
+        try:
+            return allocate()
+        except HipError as error:
+            if error.status != OUT_OF_MEMORY:
+                raise
+            free, total = self.memory()
+            raise OutOfMemory(
+                f"{what} needs {-(-nbytes // MIB)} MiB of the GPU's memory, "
+                f"{free // MIB} of {total // MIB} MiB are free",
+                hint="use a shorter context, fewer sequences or a smaller model, or close what else uses the GPU",
+            ) from error
+
+    def upload(self, target: int, source: int, nbytes: int) -> None:
+        """Host to device; the host's memory may be used again at once."""
+        self._library.call("hipMemcpy", target, source, nbytes, HOST_TO_DEVICE)
+
+    def download(self, target: int, source: int, nbytes: int) -> None:
+        """Device to host, once the stream is empty."""
+        self.synchronize()
+        self._library.call("hipMemcpy", target, source, nbytes, DEVICE_TO_HOST)
+
+    def enqueue_upload(self, target: int, source: int, nbytes: int) -> None:
+        """Pinned host memory to device, in the stream's order."""
+        self._library.call("hipMemcpyAsync", target, source, nbytes, HOST_TO_DEVICE, self.stream)
+
+    def enqueue_download(self, target: int, source: int, nbytes: int) -> None:
+        """Device to pinned host memory, in the stream's order."""
+        self._library.call("hipMemcpyAsync", target, source, nbytes, DEVICE_TO_HOST, self.stream)
+
+    def enqueue_copy(self, target: int, source: int, nbytes: int) -> None:
+        """Device to device, in the stream's order."""
+        self._library.call("hipMemcpyAsync", target, source, nbytes, DEVICE_TO_DEVICE, self.stream)
+
+    def enqueue_zeros(self, target: int, nbytes: int) -> None:
+        """Zero device memory, in the stream's order."""
+        self._library.call("hipMemsetAsync", target, 0, nbytes, self.stream)
+
+    def synchronize(self) -> None:
+        """Wait until the stream is empty. Raises HipError for what failed in it: the process has lost the GPU."""
+        try:
+            self._library.call("hipStreamSynchronize", self.stream)
+        except HipError:
+            self._is_lost = True
+            raise
+
+    def load_module(self, code: bytes) -> int:
+        """Load a code object; its handle."""
+        return self._new("hipModuleLoadData", "hipModuleUnload", code)
+
+    def function(self, module: int, name: str) -> int:
+        """The handle of a kernel."""
+        handle = ctypes.c_void_p()
+        self._library.call("hipModuleGetFunction", ctypes.byref(handle), module, name.encode())
+        return handle.value or 0
+
+    def error(self, status: int) -> HipError:
+        """The exception for what native code got from `launch_address`."""
+        return self._library.error("hipModuleLaunchKernel", status)

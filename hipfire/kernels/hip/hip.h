@@ -1,0 +1,97 @@
+/* What the kernels need of HIP, by the compiler's builtins: neither ROCm's headers nor its device library.
+ *
+ * The tests run the same sources on a CPU: with HIPFIRE_HOST this file is replaced by tests/kernels/hip_host.h, which
+ * gives the same names.
+ */
+#pragma once
+
+#ifdef HIPFIRE_HOST
+#include "hip_host.h"
+#else
+
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+
+#pragma clang force_cuda_host_device begin
+#include "../layout.h"
+#pragma clang force_cuda_host_device end
+
+/* A kernel whose workgroups have n threads. */
+#define KERNEL(n) extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(n, n)))
+#define INLINE static __device__ inline __attribute__((always_inline))
+
+INLINE int thread() { return (int)__builtin_amdgcn_workitem_id_x(); }
+INLINE int block_x() { return (int)__builtin_amdgcn_workgroup_id_x(); }
+INLINE int block_y() { return (int)__builtin_amdgcn_workgroup_id_y(); }
+INLINE int block_z() { return (int)__builtin_amdgcn_workgroup_id_z(); }
+INLINE int wave_size() { return (int)__builtin_amdgcn_wavefrontsize(); }
+
+/* All threads of the workgroup meet; what they wrote to LDS before, all see afterwards. */
+INLINE void meet()
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+/* The x of the lane whose number differs in the bits of `mask`. */
+INLINE float from_lane_xor(float x, int mask)
+{
+    const int lane = thread() % wave_size();
+    return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute((lane ^ mask) * 4, __builtin_bit_cast(int, x)));
+}
+
+INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
+#endif
+
+typedef _Float16 half;
+typedef float float4 __attribute__((ext_vector_type(4)));
+typedef uint32_t uint2 __attribute__((ext_vector_type(2)));
+typedef uint32_t uint4 __attribute__((ext_vector_type(4)));
+typedef half half2 __attribute__((ext_vector_type(2)));
+typedef half half4 __attribute__((ext_vector_type(4)));
+typedef half half8 __attribute__((ext_vector_type(8)));
+
+struct bf16 {
+    uint16_t bits;
+    __device__ explicit operator float() const { return __builtin_bit_cast(float, (uint32_t)bits << 16); }
+};
+
+/* The element types of FLOAT_FORMATS. */
+typedef float element_f32;
+typedef half element_f16;
+typedef bf16 element_bf16;
+
+INLINE float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+INLINE float max_of(float a, float b) { return __builtin_fmaxf(a, b); }
+
+/* e**x within 2 units in the last place: x in units of log 2, what the product lost made up for. */
+INLINE float exp_of(float x)
+{
+    const float log2_e = 1.44269504f, rest = 1.92596299e-8f, log_2 = 0.693147181f;
+    const float t = x * log2_e;
+    const float lost = fma_of(x, log2_e, -t) + x * rest;
+    const float y = exp2_of(t);
+    /* Where y is 0 or infinite there is nothing to make up for, and `lost` may not be finite. */
+    return y > 0.0f && y < __builtin_inff() ? fma_of(y, lost * log_2, y) : y;
+}
+
+/* The sum, or with `largest` the largest, of every thread's x, for all threads to have. `waves` is LDS for a float a
+ * wave; it may be used again once the threads have met. The order depends on nothing but the size of the workgroup. */
+template <int N_THREADS, bool LARGEST = false>
+INLINE float over_block(float x, float *waves)
+{
+    for (int mask = 1; mask < wave_size(); mask *= 2) {
+        const float other = from_lane_xor(x, mask);
+        x = LARGEST ? max_of(x, other) : x + other;
+    }
+    if (thread() % wave_size() == 0)
+        waves[thread() / wave_size()] = x;
+    meet();
+    float result = waves[0];
+    for (int wave = 1; wave < N_THREADS / wave_size(); wave++)
+        result = LARGEST ? max_of(result, waves[wave]) : result + waves[wave];
+    meet();
+    return result;
+}

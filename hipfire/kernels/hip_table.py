@@ -1,0 +1,90 @@
+"""The GPU kernels: the source each is in, the threads of its workgroups, its arguments. The build checks the compiled
+objects against this table, devices fill in the arguments by it.
+
+Knows no GPU and no Program.
+"""
+
+import ctypes
+import functools
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from hipfire.dtypes import DTYPES
+
+TARGETS = (
+    "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950",
+    "gfx1010", "gfx1012", "gfx1030", "gfx1031", "gfx1032",
+    "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152",
+    "gfx1200", "gfx1201",
+)  # fmt: skip
+"""Architectures that the kernels are compiled for."""
+
+SOURCES = ("linear", "embed", "rows", "attention")
+"""Each kernels/hip/NAME.hip becomes hsaco/ARCHITECTURE/NAME.hsaco."""
+
+ROWS_AT_ONCE = (1, 4)
+"""How many rows of activations a workgroup of a linear kernel may take."""
+
+CHUNK = 128
+"""Positions of a workgroup of the attention kernels (attention.hip)."""
+
+MAX_HEAD_DIM = 256
+KV_TYPES = ("f16", "f32")
+_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int32, "f": ctypes.c_float}
+
+
+@attrs.frozen
+class Kernel:
+    """`signature`: each argument's name, prefixed p: (pointer), i: (int32) or f: (float32)."""
+
+    source: str
+    n_threads: int
+    signature: str
+
+    @functools.cached_property
+    def arguments(self) -> type[ctypes.Structure]:
+        """The arguments as they lie in memory; the layout of AMD's kernel arguments is C's."""
+        fields = [(name, _TYPES[kind]) for kind, _, name in (part.partition(":") for part in self.signature.split())]
+        return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+
+
+_LINEAR = "p:packed p:x p:bias p:residual p:out i:n_out i:n_in i:width_out i:column i:n_rows"
+_EMBED = "p:packed p:token_ids p:out i:n_in f:scale"
+_ROPE_STORE = (
+    "p:qkv p:angles p:q_norm p:k_norm p:out p:positions p:slots p:keys p:values "
+    "i:n_heads i:n_kv_heads i:dim i:n_rot i:interleaved i:max_seq f:eps"
+)
+_ATTENTION = (
+    "p:q p:keys p:values p:positions p:slots p:partials "
+    "i:first_row i:n_heads i:n_kv_heads i:dim i:max_seq i:window i:n_chunks f:scale"
+)
+
+
+def _kernels() -> Iterator[tuple[str, Kernel]]:
+    for name in DTYPES:
+        for rows in ROWS_AT_ONCE:
+            yield f"linear_{name}_x{rows}", Kernel("linear", 128, _LINEAR)
+        yield f"embed_{name}", Kernel("embed", 128, _EMBED)
+    for kv in KV_TYPES:
+        yield f"rope_store_{kv}", Kernel("rows", 64, _ROPE_STORE)
+        yield f"attention_{kv}", Kernel("attention", CHUNK, _ATTENTION)
+    for activation in ("silu", "gelu_tanh"):
+        yield f"gated_{activation}", Kernel("rows", 256, "p:x p:out i:n")
+    yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out i:n f:eps")
+    yield "gather_outputs", Kernel("rows", 256, "p:x p:output_rows p:out i:n")
+    yield "rope_angles", Kernel("rows", 64, "p:frequencies p:positions p:out i:n f:scale")
+    yield (
+        "attention_join",
+        Kernel("attention", 128, "p:partials p:positions p:out i:first_row i:n_heads i:dim i:window i:n_chunks"),
+    )
+
+
+KERNELS: Mapping[str, Kernel] = MappingProxyType(dict(_kernels()))
+
+
+def fill(kernel: Kernel, values: Mapping[str, Any]) -> ctypes.Structure:
+    """The arguments with these values; None is a null pointer. KeyError unless every argument has one."""
+    return kernel.arguments(*(values[name] for name, *_ in kernel.arguments._fields_))

@@ -1,0 +1,41 @@
+/* The names of hipfire/kernels/hip/hip.h for a CPU: a workgroup's threads are fibers, LDS is static memory. */
+#pragma once
+
+#include "layout.h"
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define KERNEL(n) extern "C"
+#define INLINE static inline
+
+/* Where the running fiber stands; set by the scheduler. */
+struct host_place {
+    int thread, block[3];
+};
+extern "C" {
+extern host_place host_here;
+extern const int host_wave_size;
+/* Give way until every thread of the workgroup has come here. `what` must be the same for all. */
+void host_meet(int what);
+extern float host_exchanged[2][1024];
+extern int host_parity[1024];
+}
+
+INLINE int thread() { return host_here.thread; }
+INLINE int block_x() { return host_here.block[0]; }
+INLINE int block_y() { return host_here.block[1]; }
+INLINE int block_z() { return host_here.block[2]; }
+INLINE int wave_size() { return host_wave_size; }
+INLINE void meet() { host_meet(0); }
+
+/* Two buffers in turn, so that none is written while somebody may still read it. */
+INLINE float from_lane_xor(float x, int mask)
+{
+    const int self = thread(), parity = host_parity[self] ^= 1;
+    host_exchanged[parity][self] = x;
+    host_meet(1 + mask);
+    return host_exchanged[parity][self ^ mask];
+}
+
+INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
