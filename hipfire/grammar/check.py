@@ -10,6 +10,7 @@ first one if it is not that. Knows no tokens.
 """
 
 import json
+import re
 import resource
 import signal
 import sys
@@ -24,6 +25,8 @@ BUDGET_S = 0.4
 BUDGET_NBYTES = 1 << 30
 STACK_NBYTES = 4 << 20
 """Less than the engine's threads have: what passes here does not end the engine."""
+
+_PATTERN_ERROR = re.compile(r"^error: (.+)$", re.MULTILINE)
 
 
 def examine(grammars: Sequence[str]) -> dict[str, object]:
@@ -40,7 +43,10 @@ def examine(grammars: Sequence[str]) -> dict[str, object]:
 def _cause(message: str) -> str:
     """What is wrong, without where: the grammar is nothing that the client wrote."""
     line = first_line(message)
-    return line.partition("failed to compile JSON schema: ")[2] or line
+    cause = line.partition("failed to compile JSON schema: ")[2] or line
+    # What is wrong with a pattern comes below a drawing of it.
+    detail = _PATTERN_ERROR.search(message)
+    return f"{cause} {detail[1]}" if detail is not None else cause
 
 
 def main() -> None:

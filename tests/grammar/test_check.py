@@ -35,6 +35,11 @@ def test_the_first_that_can_be_used_is_chosen() -> None:
     assert examine([BAD, WORSE]) == {"chosen": None, "error": found["error"]}
 
 
+def test_what_is_wrong_with_a_pattern_is_told() -> None:
+    found = examine([grammar({"type": "string", "pattern": "a(b"})])
+    assert found == {"chosen": None, "error": "regex parse error: unclosed group"}
+
+
 def test_the_program_answers_all_that_it_is_asked() -> None:
     done = run([GOOD], [BAD, GOOD])
     assert done.returncode == 0
