@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from hipfire.config.values import read_bool
+from hipfire.config.truth import read_bool
 from hipfire.errors import ConfigError
 
 

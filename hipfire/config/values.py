@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hipfire.config.schema import Range, Setting
+from hipfire.config.truth import read_bool
 
 AUTO = "auto"
 """How the None of a number is written."""
@@ -86,13 +87,6 @@ def parse(setting: Setting, text: str) -> Any:
     except (KeyError, ValueError):
         raise BadValue(f"must be {_expected(setting)}, not {_said(text)}") from None
     return check(setting, value)
-
-
-def read_bool(text: str) -> bool:
-    """The truth that a text stands for. Raises KeyError."""
-    return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}[
-        text.lower()
-    ]
 
 
 def text_of(setting: Setting, value: object) -> str:

@@ -5,8 +5,10 @@ Knows no model and no file format.
 """
 
 import ctypes
+import sysconfig
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -56,7 +58,7 @@ class HipDevice:
 
         Raises DeviceError: NoHip without a runtime library, others that say what to do.
         """
-        library = open_library(library_paths())
+        library = open_library(library_paths([Path(sysconfig.get_path("purelib"))]))
         gpus = list_devices(library)
         if not gpus:
             raise DeviceError("no AMD GPU was found", hint=why_no_device())

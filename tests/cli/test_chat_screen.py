@@ -1,6 +1,7 @@
 """What an answer looks like on a terminal, while it comes and in the end."""
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -75,6 +76,19 @@ def test_a_block_higher_than_the_screen_is_there_once() -> None:
     lines = [f"line {number}" for number in range(50)]
     pieces = [("a", "```\n"), *(("a", f"{line}\n") for line in lines), ("a", "```\n")]
     assert shown(pieces).splitlines() == lines
+
+
+def test_of_a_block_higher_than_the_screen_the_end_is_seen_as_it_comes() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=WIDTH, height=HEIGHT, legacy_windows=False)
+    with TerminalView(console, waiting="", refresh_per_s=2000) as view:
+        view.on_text("```\n" + "".join(f"line {number}\n" for number in range(50)))
+        deadline = time.monotonic() + 30
+        # It is drawn by a thread.
+        while "line 49" not in out.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert "line 49" in out.getvalue()
+        assert "line 10" not in out.getvalue()
 
 
 def test_reasoning_stands_above_the_answer_as_it_is() -> None:

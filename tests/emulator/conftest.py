@@ -8,12 +8,17 @@ import pytest
 from emulator.build import build_library
 from emulator.compile import compile_hip
 from emulator.gpu import Gpu, GpuKernel
+from hipfire.devices.hip import HipDevice
+from hipfire.hip.device_list import list_devices
+from hipfire.hip.library import HipLibrary
+from hipfire.kernels.select import load_variant, machine_variants
 
 HERE = Path(__file__).parent
 ROOM = HERE.parents[1] / "build" / "emulator"
 ARCHS = ("gfx1100", "gfx1201", "gfx942")
 
 KernelNamed = Callable[..., GpuKernel]
+OpenDevice = Callable[[str], HipDevice]
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +60,12 @@ def kernel(gpu: Gpu, arch: str, code_object: Callable[..., bytes]) -> KernelName
         return gpu.kernel(arch, code_object(file, arch, *options), name)
 
     return find
+
+
+@pytest.fixture(scope="session")
+def open_hip(gpu: Gpu, emulated_library: Path) -> OpenDevice:
+    """The HIP device on the emulated GPU of an architecture."""
+    library = HipLibrary(str(emulated_library))
+    gpus = {info.arch: info for info in list_devices(library)}
+    packing = load_variant(machine_variants()[0])
+    return lambda arch: HipDevice(library, gpus[arch], packing, 1)

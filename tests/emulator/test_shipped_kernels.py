@@ -4,23 +4,20 @@ The emulator also watches every access, wait and barrier on the way: see docs/em
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from devices.differential import OpDifference, assert_same, compare, joined, make_step
 from devices.random_model import RandomModel
 
+from emulator.conftest import OpenDevice
 from emulator.gpu import Gpu
 from hipfire.devices.base import Step
 from hipfire.devices.hip import HipDevice
 from hipfire.devices.reference import ReferenceDevice
 from hipfire.dtypes import DTYPES
 from hipfire.errors import DeviceLost
-from hipfire.hip.device_list import list_devices
-from hipfire.hip.library import HipLibrary
 from hipfire.kernels import build_hip
-from hipfire.kernels.select import load_variant, machine_variants
 
 pytestmark = pytest.mark.slow  # code objects are translated
 
@@ -33,17 +30,6 @@ SHAPES = [
     RandomModel(n_heads=3, n_kv_heads=3, head_dim=64, n_rot=32, interleaved=False, n_vocab=257, n_layers=1),
     RandomModel(architecture="gemma3", n_layers=1, n_kv_heads=1, head_dim=256, window=9, interleaved=False),
 ]
-
-OpenDevice = Callable[[str], HipDevice]
-
-
-@pytest.fixture(scope="session")
-def open_hip(gpu: Gpu, emulated_library: Path) -> OpenDevice:
-    """The HIP device on the emulated GPU of an architecture."""
-    library = HipLibrary(str(emulated_library))
-    gpus = {info.arch: info for info in list_devices(library)}
-    packing = load_variant(machine_variants()[0])
-    return lambda arch: HipDevice(library, gpus[arch], packing, 1)
 
 
 def differences(device: HipDevice, model: RandomModel, steps: list[Step], kv_cache: str = "f32") -> list[OpDifference]:

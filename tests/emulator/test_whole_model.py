@@ -1,0 +1,51 @@
+"""A real model's whole forward pass by the machine code of GPU kernels, through the command line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from devices.runner import Runner, log_softmax
+
+from emulator.conftest import ROOM, OpenDevice
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "fixtures" / "real" / "smollm2-135m-instruct-q4_1.npz"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arch",
+    ["gfx1100", pytest.param("gfx1201", marks=pytest.mark.nightly), pytest.param("gfx942", marks=pytest.mark.nightly)],
+)
+def test_the_capital_of_france(emulated_library: Path, smollm2_path: Path, tmp_path: Path, arch: str) -> None:
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    (libraries / "libamdhip64.so").symlink_to(emulated_library)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "HIPFIRE_HOME": str(tmp_path / "home"),
+        "HIPFIRE_LOCAL": "1",
+        "HIPFIRE_DEVICE": "hip:0",
+        "LD_LIBRARY_PATH": str(libraries),
+        "HIP_EMULATOR_ARCH": arch,
+        "HIP_EMULATOR_CACHE": str(ROOM / "translated"),
+    }
+    command = [sys.executable, "-m", "hipfire", "run", str(smollm2_path), "-t", "0", "--max-seq", "512"]
+    done = subprocess.run(
+        [*command, "What is the capital of France?"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "The capital of France is Paris.\n"), done.stderr
+
+
+@pytest.mark.nightly
+def test_the_likelihood_of_texts_is_the_references(open_hip: OpenDevice, smollm2_path: Path, arch: str) -> None:
+    with np.load(REFERENCE) as reference, Runner(smollm2_path, open_hip(arch)) as runner:
+        for i in range(3):
+            ids = reference[f"ids{i}"]
+            logprobs = log_softmax(runner.logits(ids))
+            nll = -logprobs[np.arange(len(ids) - 1), ids[1:]].mean()
+            assert abs(nll / reference[f"nll{i}"] - 1) < 0.01
