@@ -2,10 +2,10 @@
 
     python benchmarks/launch_overhead.py [--layers 30] [--steps 2000] [--json]
 
-The Program has SmolLM2-135M's shape and zeros for weights. Every function of HIP is one of libc that does nothing, so what
-is measured is all that `HipExecutable.run` itself does for a token (check and write the step, one call that launches the
-list, enqueue two copies, synchronise), and not what AMD's runtime adds to each launch and copy. Processor time of the
-thread, for the machine may be busy.
+The Program has SmolLM2-135M's shape and zeros for weights. Every function of HIP is one of libc that does nothing, so
+what is measured is all that `HipExecutable.run` itself does for a token (check and write the step, one call that
+launches the list, enqueue two copies, synchronise), and not what AMD's runtime adds to each launch and copy. Processor
+time of the thread, for the machine may be busy.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def load(n_layers: int, native: Library) -> Executable:
     tensors = {name: tensor.data for name, tensor in checkpoint.tensors.items()}
     limits = Limits(max_tokens=64, max_outputs=8, n_slots=1, max_seq=MAX_SEQ)
     device = HipDevice(NullLibrary(), GPU, native, 1)
-    return device.load(build_program(checkpoint).program, tensors, limits, on_progress=lambda fraction: None)
+    return device.load(build_program(checkpoint).program, tensors, limits, on_progress=lambda _: None)
 
 
 def make_checkpoint(n_layers: int) -> Checkpoint:

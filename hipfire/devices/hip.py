@@ -5,6 +5,7 @@ Knows no model and no file format.
 """
 
 import ctypes
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 
@@ -19,6 +20,7 @@ from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, part
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
+from hipfire.hip.card_users import other_users
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
 from hipfire.hip.runtime import Runtime
@@ -29,6 +31,8 @@ from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, KvState
 from hipfire.program.program import Program
+
+log = logging.getLogger("hipfire.engine")
 
 KV_TILE = 32
 """Positions of a slot are allocated in multiples of this (attention.hip)."""
@@ -89,6 +93,8 @@ class HipDevice:
         keep_buffers: bool = False,
     ) -> "HipExecutable":
         """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32."""
+        for pid, nbytes in other_users(self.gpu.pci).items():
+            log.warning("process %d has %.1f GB of %s too: both will be slow", pid, nbytes / 1e9, self.description)
         return HipExecutable(self, program, tensors, limits, on_progress, keep_buffers)
 
 
