@@ -83,6 +83,7 @@ def test_a_folder_that_cannot_be_written_is_noted(program: Program) -> None:
     assert "note     /dev/null/models cannot be written\n" in done.stdout
 
 
+RUNTIME = {"library": "/lib/libamdhip64.so", "version": "6.3.1", "problem": None, "advice": None}
 CARD = {"index": 0, "name": "A card", "arch": "gfx1100", "pci": "0000:03:00.0", "total_nbytes": 24 * 10**9}
 NO_LIBRARY = {"library": None, "devices": [], "problem": "no library", "advice": "install ROCm"}
 NO_CARD = {"library": "/lib/libamdhip64.so", "devices": [], "problem": "no AMD GPU was found", "advice": "plug one in"}
@@ -90,7 +91,7 @@ NO_CARD = {"library": "/lib/libamdhip64.so", "devices": [], "problem": "no AMD G
 
 def test_a_gpu_is_shown_with_its_runtime() -> None:
     card = {**CARD, "covered": True, "other_users": {}}
-    findings = gpu_findings({"library": "/lib/libamdhip64.so", "version": "6.3.1", "devices": [card]}, "auto")
+    findings = gpu_findings({**RUNTIME, "devices": [card]}, "auto")
     assert [(finding.level, finding.text) for finding in findings] == [
         ("ok", "/lib/libamdhip64.so, 6.3.1"),
         ("ok", "hip:0 A card, gfx1100, 0000:03:00.0, 24.0 GB"),
@@ -99,7 +100,7 @@ def test_a_gpu_is_shown_with_its_runtime() -> None:
 
 def test_a_gpu_that_is_of_no_use_is_noted() -> None:
     cards = [{**CARD, "covered": False, "other_users": {}}, {**CARD, "covered": True, "other_users": {"7": 5 * 10**9}}]
-    findings = gpu_findings({"library": "/lib/libamdhip64.so", "version": "6.3.1", "devices": cards}, "auto")[1:]
+    findings = gpu_findings({**RUNTIME, "devices": cards}, "auto")[1:]
     assert [finding.level for finding in findings] == ["note", "note"]
     assert findings[0].text.endswith("24.0 GB; there are no kernels for it")
     assert findings[1].text.endswith("24.0 GB; process 7 has 5.0 GB of it")
