@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 import httpx
+from terminal import Terminal, in_terminal
 
 import hipfire
 from hipfire.lifecycle.procfs import parent
@@ -73,6 +74,15 @@ class Program:
         self.cleanup.enter_context(process)
         self.cleanup.callback(process.kill)
         return process
+
+    @contextmanager
+    def in_terminal(self, *args: str, width: int = 80, height: int = 24, **variables: str) -> Iterator[Terminal]:
+        """Run it in a terminal of its own; it is killed in the end."""
+        environment = {**self.variables, **variables}
+        with in_terminal(
+            self._command(args), variables=environment, cwd=self.home, width=width, height=height
+        ) as terminal:
+            yield terminal
 
     def _command(self, args: tuple[str, ...]) -> list[str]:
         return [*self.prefix, sys.executable, "-m", "hipfire", *args]

@@ -19,6 +19,7 @@ PACKAGE = ROOT / "hipfire"
 
 MAY_IMPORT = {
     "errors": "",
+    "log_lines": "",
     "dtypes": "",
     "config": "errors",
     "formats": "dtypes errors",
@@ -31,11 +32,11 @@ MAY_IMPORT = {
     "hip": "errors",
     "devices": "program kernels hip dtypes errors",
     "wire": "errors",
-    "engine": "models devices grammar formats program wire dtypes errors",
+    "engine": "models devices grammar formats program wire dtypes errors log_lines",
     "service": "text grammar wire catalog config formats errors",
     "server": "service text config errors",
     "lifecycle": "config errors",
-    "cli": "server service lifecycle catalog text config errors",
+    "cli": "server service lifecycle catalog text config errors log_lines",
     "__main__": "cli",
 }
 
@@ -50,6 +51,9 @@ MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:work|root|opt(?!/rocm))/")
 
 # Runs as a program of its own (`python -m pip`), so no import shows that it is needed.
 RUN_NOT_IMPORTED = {"pip"}
+
+# Distributions whose module has another name.
+MODULE_OF = {"markdown_it_py": "markdown_it"}
 
 
 def package_files(*suffixes: str) -> list[Path]:
@@ -152,7 +156,8 @@ def test_no_file_names_a_registry_or_a_machine() -> None:
 
 def test_dependencies_are_what_is_imported() -> None:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    declared = {re.split(r"[ \[<>=]", line)[0].replace("-", "_") for line in document["project"]["dependencies"]}
+    names = {re.split(r"[ \[<>=]", line)[0].replace("-", "_") for line in document["project"]["dependencies"]}
+    declared = {MODULE_OF.get(name, name) for name in names}
     # What is not in the wheel runs with the requirements of a build or of a checkout.
     excluded = document["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
     imported = set()

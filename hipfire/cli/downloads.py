@@ -41,6 +41,17 @@ def resolve_or_pull(name: str, store: Store, environment: Environment) -> Instal
         return store.resolve(name)
 
 
+def name_for_serve(name: str, store: Store, environment: Environment) -> str:
+    """What a serve of this machine may call a model, which is downloaded first if it is a known tag.
+
+    A name that means nothing here may mean something there. Raises DownloadError.
+    """
+    try:
+        return resolve_or_pull(name, store, environment).tag
+    except ModelNotFound:
+        return name
+
+
 def find_card(name: str, store: Store, environment: Environment) -> Card:
     """The card of a tag, or what the hub tells of an `hf:` name. Raises ModelNotFound, DownloadError."""
     hub_name = parse_hub_name(name)

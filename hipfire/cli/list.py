@@ -4,7 +4,7 @@ import json
 import time
 
 import click
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -147,7 +147,9 @@ def _table(*columns: str) -> Table:
     """A table with these headings; one that starts with > is for numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+        justify: JustifyMethod = "right" if column.startswith(">") else "left"
+        # A tag is there to be copied: what is narrow makes the others wrap.
+        table.add_column(column.removeprefix(">"), justify=justify, no_wrap=column == "model")
     return table
 
 

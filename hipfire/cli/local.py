@@ -11,20 +11,20 @@ from rich.console import Console
 from hipfire.catalog.store import Store
 from hipfire.cli.load_bar import LoadBar
 from hipfire.cli.logs import log_nothing, log_to_stderr
-from hipfire.cli.question import OnText, Outcome, Question
+from hipfire.cli.question import Listener, Outcome, Question
 from hipfire.cli.report import sole_cause
 from hipfire.config.schema import Origin, Settings, Source, Sourced
 from hipfire.errors import EngineUnavailable
 from hipfire.service.engine_process import spawn_engine
-from hipfire.service.events import Completed, TextDelta
-from hipfire.service.request import ChatJob, Message, SamplingWishes
+from hipfire.service.events import Completed, ReasoningDelta, TextDelta
+from hipfire.service.request import ChatJob, Message, ReasoningWishes, SamplingWishes
 from hipfire.service.service import Service
 from hipfire.service.stats import speed_of
 
 _HERE = Source(Origin.FLAG, "the model asked for")
 
 
-def ask_engine(question: Question, on_text: OnText, *, settings: Settings, store: Store, home: Path) -> Outcome:
+def ask_engine(question: Question, listener: Listener, *, settings: Settings, store: Store, home: Path) -> Outcome:
     """Load the model, answer, and leave no process behind, whatever happens on the way.
 
     Raises HipfireError's subclasses. KeyboardInterrupt ends the answer and the engine.
@@ -32,50 +32,65 @@ def ask_engine(question: Question, on_text: OnText, *, settings: Settings, store
     # As the default model it may be a path; requests may name none.
     here = {"serve.default_model": Sourced(question.model, _HERE)}
     if settings.sourced("log.level").source.explicit:
-        log_to_stderr(settings.log.level)
+        log_to_stderr(settings.log)
     else:
         # An answer is no server: nobody asked for a log, and what fails is raised.
         log_nothing()
         here["log.level"] = Sourced("error", _HERE)
     settings = settings.replaced(here)
     try:
-        return trio.run(_ask, question, on_text, settings, store, home)
+        return trio.run(_ask, question, listener, settings, store, home)
     except BaseExceptionGroup as group:
         raise sole_cause(group) from None
 
 
-async def _ask(question: Question, on_text: OnText, settings: Settings, store: Store, home: Path) -> Outcome:
-    spawn = partial(spawn_engine, settings.log.level, home)
+async def _ask(question: Question, listener: Listener, settings: Settings, store: Store, home: Path) -> Outcome:
+    spawn = partial(spawn_engine, settings.log.level, home, log_format=settings.log.format)
     with LoadBar(Console(stderr=True)) as bar:
         service = Service(settings=settings, catalog=store, spawn=spawn, on_loading=bar.show)
         async with trio.open_nursery() as nursery:
             await nursery.start(service.run)
-            outcome = await _answer(service, question, on_text, bar)
+            outcome = await _answer(service, question, listener, bar)
             nursery.cancel_scope.cancel()
     return outcome
 
 
-async def _answer(service: Service, question: Question, on_text: OnText, bar: LoadBar) -> Outcome:
+async def _answer(service: Service, question: Question, listener: Listener, bar: LoadBar) -> Outcome:
     async with aclosing(service.chat(_job(question))) as events:
         async for event in events:
             if isinstance(event, TextDelta):
                 bar.close()
-                on_text(event.text)
+                listener.on_text(event.text)
+            elif isinstance(event, ReasoningDelta):
+                bar.close()
+                listener.on_reasoning(event.text)
             elif isinstance(event, Completed):
                 return _outcome(question, event)
     raise EngineUnavailable("the engine ended the answer without saying how")
 
 
 def _job(question: Question) -> ChatJob:
-    system = () if question.system is None else (Message(role="system", content=question.system),)
     wishes: dict[str, Any] = dict(question.wishes)
     max_tokens = wishes.pop("max_tokens", None)
     return ChatJob(
         model=None,
-        messages=(*system, Message(role="user", content=question.prompt)),
+        messages=tuple(
+            Message(role=turn.role, content=turn.content, reasoning_content=turn.reasoning or None)
+            for turn in question.turns
+        ),
         max_tokens=max_tokens,
         sampling=SamplingWishes(seed=question.seed, **wishes),
+        reasoning=ReasoningWishes(
+            modes=_wish(question, "thinking"),
+            efforts=_wish(question, "reasoning_effort"),
+            caps=_wish(question, "max_think_tokens"),
+            budgets=_wish(question, "thinking_budget"),
+        ),
     )
+
+
+def _wish(question: Question, name: str) -> tuple[tuple[str, Any], ...]:
+    return ((name, question.reasoning[name]),) if name in question.reasoning else ()
 
 
 def _outcome(question: Question, completed: Completed) -> Outcome:
@@ -92,4 +107,5 @@ def _outcome(question: Question, completed: Completed) -> Outcome:
             "decode_ms": completed.timings.decode_ms,
             "decode_tok_s": speed.decode_tok_s,
         },
+        warnings=completed.warnings,
     )

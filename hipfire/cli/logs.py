@@ -5,7 +5,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from hipfire.config.schema import Log
 from hipfire.lifecycle.logfile import rotate
+from hipfire.log_lines import JsonLines
 
 
 class _Stderr:
@@ -29,20 +31,21 @@ class _Watched(_Stderr):
         self._after_line()
 
 
-def log_to_stderr(level: str) -> None:
-    """Have log lines of this level and above written to stderr."""
-    _log_to(_Stderr(), level, date_format="%H:%M:%S")
+def log_to_stderr(log: Log) -> None:
+    """Have log lines written to stderr, of the level and in the format that is set."""
+    _log_to(_Stderr(), log, date_format="%H:%M:%S")
 
 
-def log_to_file(level: str, path: Path) -> None:
+def log_to_file(log: Log, path: Path) -> None:
     """The same where stderr is this file, which is kept below a size. It is read later, so a line has its date."""
-    _log_to(_Watched(lambda: rotate(path)), level, date_format="%Y-%m-%d %H:%M:%S")
+    _log_to(_Watched(lambda: rotate(path)), log, date_format="%Y-%m-%d %H:%M:%S")
 
 
-def _log_to(stream: _Stderr, level: str, *, date_format: str) -> None:
+def _log_to(stream: _Stderr, log: Log, *, date_format: str) -> None:
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt=date_format))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt=date_format)
+    handler.setFormatter(JsonLines() if log.format == "json" else text)
+    logging.basicConfig(level=log.level.upper(), handlers=[handler])
 
 
 def log_nothing() -> None:

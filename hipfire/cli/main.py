@@ -4,6 +4,7 @@ Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 143 terminated. 
 is imported only when that command runs: `hipfire --help` is instant.
 """
 
+import errno
 import importlib
 import os
 import signal
@@ -16,6 +17,7 @@ from hipfire import __version__
 from hipfire.cli.help import ExampledGroup, no_such_command
 from hipfire.cli.report import Reporter
 from hipfire.config.environment import read_environment
+from hipfire.errors import ConfigError
 
 # Each command, and what it does in one line. Its module has its name; the function there is called `command`.
 COMMANDS = MappingProxyType(
@@ -25,9 +27,11 @@ COMMANDS = MappingProxyType(
         "restart": "Stop the server and start it anew.",
         "ps": "Show what runs: servers, engines, downloads.",
         "run": "Ask a model one thing; the answer goes to stdout.",
+        "chat": "Talk with a model in the terminal.",
         "pull": "Download a model.",
         "list": "List the models that are here, or that can be pulled.",
         "rm": "Delete a model.",
+        "bench": "Measure how fast a model is on this machine.",
         "config": "Show the settings and where they come from; change them.",
         "diag": "Check this machine, the models and the settings, and say what to do.",
         "completion": "Print the shell's completion script.",
@@ -37,6 +41,7 @@ COMMANDS = MappingProxyType(
 _USAGE_STATUS = 2
 _INTERRUPTED_STATUS = 130
 _TERMINATED_STATUS = 143
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Commands(ExampledGroup):
@@ -94,13 +99,19 @@ def help_command(ctx: click.Context, command: str | None) -> None:
 
 def main() -> None:
     """Run the command line of this process, and exit."""
-    environment = read_environment()
+    try:
+        environment = read_environment()
+    except ConfigError as error:
+        Reporter(debug=False, no_color=False).line(str(error))
+        sys.exit(1)
     reporter = Reporter(debug=environment.debug, no_color=environment.no_color)
     reporter.install()
     # A command that is told to end tidies up as after Ctrl-C: a download, for one, is another process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED_STATUS))
     try:
         status = hipfire.main(prog_name="hipfire", standalone_mode=False, obj=environment)
+        # What is left in the buffer may not fit either.
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(_USAGE_STATUS)
@@ -111,9 +122,28 @@ def main() -> None:
         sys.exit(_INTERRUPTED_STATUS)
     except BrokenPipeError:
         # Whoever read our output has seen enough (`hipfire list | head -1`); the interpreter must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+        sys.exit(1)
+    except OSError as error:
+        if environment.debug:
+            raise
+        reporter.line(_system_line(error))
+        _drop_output()
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _drop_output() -> None:
+    """Have what is still to be written to stdout go nowhere: the interpreter would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _system_line(error: OSError) -> str:
+    """What the system refused: with a file's name, which stdout does not have."""
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return f"{error.filename}: {reason}"
+    return f"cannot write the output: {reason}" if error.errno in _UNWRITABLE else reason
 
 
 def _usage_line(error: click.UsageError) -> str:

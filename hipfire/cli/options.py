@@ -56,6 +56,16 @@ def setting_option(key: str, *names: str, help_text: str | None = None) -> Calla
     )
 
 
+def flag_option(key: str, value: str, *names: str, help_text: str) -> Callable[[Any], Any]:
+    """A flag that gives a setting one value. The command's function does not get it: see `settings_of`."""
+
+    def keep(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            give_flag(ctx, key, value, param.opts[-1])
+
+    return click.option(*names, is_flag=True, callback=keep, expose_value=False, help=help_text)
+
+
 def give_flag(ctx: click.Context, key: str, text: str, name: str) -> None:
     """Note that a setting was given on the command line. Raises click.BadParameter for what it cannot be."""
     try:

@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 
-from hipfire.cli.question import OnText, Outcome, Question
+from hipfire.cli.question import Listener, Outcome, Question, Turn
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Origin, Settings
-from hipfire.errors import HipfireError
+from hipfire.errors import ContextLengthExceeded, HipfireError
 from hipfire.lifecycle.endpoint import Endpoint, endpoint_of
 from hipfire.lifecycle.health import read_health
 from hipfire.lifecycle.pidfile import read_pidfile
@@ -41,40 +41,59 @@ def find_serve(environment: Environment, settings: Settings, *, loaded: str | No
 
 
 def ask_serve(
-    endpoint: Endpoint, question: Question, on_text: OnText, *, stream: bool, key: str | None = None
+    endpoint: Endpoint, question: Question, listener: Listener, *, stream: bool, key: str | None = None
 ) -> Outcome:
-    """Have a serve answer, which may ask for an API key; the text goes to `on_text` as it comes, or at once.
+    """Have a serve answer, which may ask for an API key; the listener hears it as it comes, or at once.
 
-    Raises ServeFailed, and ConfigError where the serve's certificate cannot be read.
+    Raises ContextLengthExceeded, ServeFailed, and ConfigError where the serve's certificate cannot be read.
 
-    An exception from `on_text`, or KeyboardInterrupt, closes the connection, and with it the generation ends.
+    An exception from the listener, or KeyboardInterrupt, closes the connection, and with it the generation ends.
     """
-    # An answer may take as long as it takes.
-    timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    url, trusting = endpoint.url, endpoint.trusting()
+    url = endpoint.url
     try:
         with (
-            # Without TLS there is nothing to verify, and reading the certificates would take a while.
-            httpx.Client(
-                base_url=url, headers=headers, timeout=timeout, verify=trusting or False, trust_env=False
-            ) as client,
+            _client(endpoint, key) as client,
             client.stream("POST", "/v1/chat/completions", json=_body(question, stream=stream)) as reply,
         ):
             if reply.status_code != httpx.codes.OK:
                 raise _failure(url, reply.read())
-            return _read_stream(url, reply, on_text) if stream else _read_whole(json.loads(reply.read()), on_text)
+            return _read_stream(url, reply, listener) if stream else _read_whole(json.loads(reply.read()), listener)
     except httpx.HTTPError as error:
         raise ServeFailed(f"the serve at {url} broke off: {error}", hint="look at its log") from error
 
 
+def read_models(endpoint: Endpoint, *, key: str | None = None) -> list[dict[str, Any]]:
+    """The models that a serve has, as it tells of them, the loaded one first. Raises ServeFailed, ConfigError."""
+    try:
+        with _client(endpoint, key) as client:
+            reply = client.get("/v1/models")
+    except httpx.HTTPError as error:
+        raise ServeFailed(f"the serve at {endpoint.url} broke off: {error}", hint="look at its log") from error
+    if reply.status_code != httpx.codes.OK:
+        raise _failure(endpoint.url, reply.content)
+    models: list[dict[str, Any]] = reply.json()["data"]
+    return models
+
+
+def _client(endpoint: Endpoint, key: str | None) -> httpx.Client:
+    return httpx.Client(
+        base_url=endpoint.url,
+        headers={} if key is None else {"Authorization": f"Bearer {key}"},
+        # An answer may take as long as it takes.
+        timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
+        # Without TLS there is nothing to verify, and reading the certificates would take a while.
+        verify=endpoint.trusting() or False,
+        trust_env=False,
+    )
+
+
 def _body(question: Question, *, stream: bool) -> dict[str, object]:
-    system = [] if question.system is None else [{"role": "system", "content": question.system}]
     body: dict[str, object] = {
         "model": question.model,
-        "messages": [*system, {"role": "user", "content": question.prompt}],
+        "messages": [_message(turn) for turn in question.turns],
         "stream": stream,
         **question.wishes,
+        **question.reasoning,
     }
     if question.seed is not None:
         body["seed"] = question.seed
@@ -83,42 +102,55 @@ def _body(question: Question, *, stream: bool) -> dict[str, object]:
     return body
 
 
-def _failure(url: str, body: bytes) -> ServeFailed:
+def _message(turn: Turn) -> dict[str, str]:
+    message = {"role": turn.role, "content": turn.content}
+    return message | {"reasoning_content": turn.reasoning} if turn.reasoning else message
+
+
+def _failure(url: str, body: bytes) -> HipfireError:
     try:
-        message = json.loads(body)["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        message = body[:200].decode(errors="replace")
-    return ServeFailed(f"the serve at {url}: {message}")
+        error = json.loads(body)["error"]
+        message, code = error["message"], error.get("code")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message, code = body[:200].decode(errors="replace"), None
+    kind = ContextLengthExceeded if code == ContextLengthExceeded.code else ServeFailed
+    return kind(f"the serve at {url}: {message}")
 
 
-def _read_whole(document: Mapping[str, Any], on_text: OnText) -> Outcome:
+def _read_whole(document: Mapping[str, Any], listener: Listener) -> Outcome:
     choice = document["choices"][0]
-    on_text(choice["message"]["content"])
-    return Outcome(
-        model=document["model"],
-        finish_reason=choice["finish_reason"],
-        prompt_tokens=document["usage"]["prompt_tokens"],
-        completion_tokens=document["usage"]["completion_tokens"],
-        timings=document["hipfire"]["timings"],
-    )
+    if reasoning := choice["message"].get("reasoning_content"):
+        listener.on_reasoning(reasoning)
+    listener.on_text(choice["message"]["content"])
+    return _outcome(document, choice["finish_reason"], document["usage"], document["hipfire"])
 
 
-def _read_stream(url: str, reply: httpx.Response, on_text: OnText) -> Outcome:
-    finish_reason, model = "", ""
-    usage = {"prompt_tokens": 0, "completion_tokens": 0}
+def _read_stream(url: str, reply: httpx.Response, listener: Listener) -> Outcome:
+    chunk: dict[str, Any] = {}
+    extension: Mapping[str, Any] = {}
+    finish_reason, usage = "", {"prompt_tokens": 0, "completion_tokens": 0}
     for chunk in _events(url, reply):
-        model = chunk["model"]
         usage = chunk.get("usage") or usage
+        extension = chunk.get("hipfire") or extension
         for choice in chunk["choices"]:
+            if reasoning := choice["delta"].get("reasoning_content"):
+                listener.on_reasoning(reasoning)
             if text := choice["delta"].get("content"):
-                on_text(text)
+                listener.on_text(text)
             finish_reason = choice["finish_reason"] or finish_reason
+    return _outcome(chunk, finish_reason, usage, extension)
+
+
+def _outcome(
+    document: Mapping[str, Any], finish_reason: str, usage: Mapping[str, int], extension: Mapping[str, Any]
+) -> Outcome:
     return Outcome(
-        model=model,
+        model=document.get("model", ""),
         finish_reason=finish_reason,
         prompt_tokens=usage["prompt_tokens"],
         completion_tokens=usage["completion_tokens"],
-        timings={},
+        timings=extension.get("timings", {}),
+        warnings=extension.get("config_warnings", ()),
     )
 
 

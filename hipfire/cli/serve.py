@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -16,12 +17,12 @@ from hipfire.catalog.store import Store, open_store
 from hipfire.cli.downloads import pull_for_request, resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_to_file, log_to_stderr
-from hipfire.cli.options import give_flag, setting_option, settings_of
+from hipfire.cli.options import flag_option, give_flag, setting_option, settings_of
 from hipfire.cli.tags import any_tag
 from hipfire.cli.where import read_where
 from hipfire.config.environment import Environment
 from hipfire.config.schema import Serve, Settings
-from hipfire.errors import ModelNotFound
+from hipfire.errors import DeviceError, ModelNotFound
 from hipfire.lifecycle.detach import Child, ModelState, Report, StartFailed, detach, wait_until_up
 from hipfire.lifecycle.endpoint import endpoint_of
 from hipfire.lifecycle.notify import Notifier
@@ -31,6 +32,12 @@ from hipfire.lifecycle.processes import SERVE, announced
 
 if TYPE_CHECKING:
     import ssl
+
+
+def _refuse_more_than_one_device(ctx: click.Context, param: click.Parameter, n_devices: int | None) -> None:
+    del ctx, param
+    if n_devices is not None and n_devices > 1:
+        raise DeviceError(f"--tp {n_devices}: this build runs a model on one device", hint="leave --tp out")
 
 
 def _note_where(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> None:
@@ -82,6 +89,15 @@ def _note_where(ctx: click.Context, param: click.Parameter, words: Sequence[str]
 @setting_option("serve.idle_timeout", "--idle-timeout")
 @setting_option("hardware.device", "--device")
 @setting_option("hardware.threads", "--threads")
+@click.option(
+    "--tp",
+    type=click.IntRange(1, 64),
+    callback=_refuse_more_than_one_device,
+    expose_value=False,
+    metavar="N",
+    help="Devices to spread a model over. This build uses one: more are refused.",
+)
+@flag_option("log.format", "json", "--json-logs", help_text="Log one JSON object a line, for programs.")
 @click.option("--no-prewarm", is_flag=True, help="Load the model at the first request, not at once.")
 @click.option("-d", "--detach", "--background", is_flag=True, help="Go on in the background, once it is up.")
 @click.option("--wait", is_flag=True, help="With -d: come back when the model is loaded too.")
@@ -140,9 +156,9 @@ def run(plan: Plan, environment: Environment) -> None:
             _see_through(child, sockets, plan)
             return
         report = child
-        log_to_file(plan.settings.log.level, environment.log_file)
+        log_to_file(plan.settings.log, environment.log_file)
     else:
-        log_to_stderr(plan.settings.log.level)
+        log_to_stderr(plan.settings.log)
     with (
         announced(
             environment.home,
@@ -163,8 +179,15 @@ def _see_through(child: Child, sockets: Sequence[socket.socket], plan: Plan) -> 
     for listener in sockets:
         listener.close()
     endpoint = endpoint_of(plan.settings.serve)
+    # Here and not above: it takes longer to import than a mistake should take.
+    from rich.console import Console  # noqa: PLC0415
+
+    from hipfire.cli.load_bar import LoadBar  # noqa: PLC0415
+
+    model = default_model(plan.settings.serve.default_model)
     try:
-        wait_until_up(child, endpoint, for_model=plan.wait)
+        with LoadBar(Console(stderr=True)) as bar:
+            wait_until_up(child, endpoint, for_model=plan.wait, on_loading=partial(bar.show, model))
     except StartFailed as error:
         for line in error.lines:
             click.echo(line, err=True)
@@ -192,6 +215,14 @@ def _serve(
 ) -> None:
     notifier = Notifier(environment.notify_socket)
 
+    reported = -1
+
+    def on_loading(_tag: str, fraction: float) -> None:
+        nonlocal reported
+        if report is not None and (percent := int(100 * fraction)) > reported:
+            reported = percent
+            report(percent)
+
     def on_prewarmed(is_loaded: bool) -> None:
         if report is not None:
             report(ModelState.LOADED if is_loaded else ModelState.FAILED)
@@ -214,6 +245,7 @@ def _serve(
             prewarm=plan.prewarm,
             stop_with="Ctrl-C" if report is None else "hipfire stop",
             on_listening=lambda: notifier.ready(f"listening on {endpoint_of(plan.settings.serve).url}"),
+            on_loading=on_loading,
             on_stopping=notifier.stopping,
             on_prewarmed=on_prewarmed,
             exit_at_once=exit_at_once,

@@ -1,5 +1,6 @@
 """What a serve shows to the person who started it, besides its log: where it is, how far the load is, how to try it."""
 
+import logging
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from hipfire.cli.load_bar import LoadBar
 from hipfire.config.schema import Serve
 from hipfire.lifecycle.endpoint import endpoint_of
 from hipfire.service.residency import LoadedModel
+
+log = logging.getLogger("hipfire.cli")
 
 
 class ServeScreen:
@@ -61,3 +64,30 @@ class ServeScreen:
   stop it  {self._stop_with}
 """
         )
+
+
+class ServeLog:
+    """The same where stderr is for programs, `log.format = "json"`: log lines, and no bar."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._url = endpoint_of(serve).url
+
+    def show_listening(self) -> None:
+        log.info("hipfire %s listens on %s", __version__, self._url, extra={"fields": {"url": self._url}})
+
+    @contextmanager
+    def load_bar(self) -> Iterator[None]:
+        yield
+
+    def show_loading(self, tag: str, fraction: float) -> None:
+        """Nothing: a log has no use for progress."""
+
+    def show_ready(self, loaded: LoadedModel) -> None:
+        engine = loaded.engine
+        fields = {
+            "model": loaded.model.tag,
+            "device": engine.device,
+            "context_length": engine.context_length,
+            "memory_bytes": engine.memory_nbytes,
+        }
+        log.info("%s is ready", loaded.model.tag, extra={"fields": fields})

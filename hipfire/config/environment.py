@@ -9,6 +9,9 @@ from pathlib import Path
 
 import attrs
 
+from hipfire.config.values import read_bool
+from hipfire.errors import ConfigError
+
 
 @attrs.frozen(kw_only=True)
 class Environment:
@@ -55,18 +58,22 @@ class Environment:
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
-    """Look the variables up. An empty one counts as not set."""
+    """Look the variables up. An empty one counts as not set. Raises ConfigError."""
     home = Path(variables.get("HIPFIRE_HOME") or Path.home() / ".hipfire").expanduser().absolute()
     models_dir = variables.get("HIPFIRE_MODELS_DIR")
     return Environment(
         home=home,
         models_dir=Path(models_dir).expanduser().absolute() if models_dir else home / "models",
-        debug=_is_on(variables.get("HIPFIRE_DEBUG")),
-        local=_is_on(variables.get("HIPFIRE_LOCAL")),
+        debug=_is_on(variables, "HIPFIRE_DEBUG"),
+        local=_is_on(variables, "HIPFIRE_LOCAL"),
         no_color=bool(variables.get("NO_COLOR")),
         variables=dict(variables),
     )
 
 
-def _is_on(text: str | None) -> bool:
-    return text is not None and text.strip().lower() not in {"", "0", "false", "no", "off"}
+def _is_on(variables: Mapping[str, str], name: str) -> bool:
+    text = variables.get(name) or "0"
+    try:
+        return read_bool(text.strip())
+    except KeyError:
+        raise ConfigError(f"{name} must be true or false, not {text!r}") from None

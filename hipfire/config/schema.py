@@ -232,7 +232,7 @@ class Memory:
     max_seq: int | None = setting(
         None, "Tokens of prompt and answer; auto: the model's own, or what fits.", within=Range(low=512, high=1_048_576)
     )
-    kv_cache: str = setting("auto", "Element type of the KV cache.", choices=("auto", "f16", "f32"))
+    kv_cache: str = setting("auto", "Element type of the KV cache.", choices=("auto", "f16", "q8", "f32"))
     prefix_cache: bool = setting(True, "Whether a prompt may begin where an earlier conversation has come to.")
     prefix_cache_bytes: int | None = setting(
         None,
@@ -269,6 +269,9 @@ class Log:
 
     level: str = setting(
         "info", "Least serious kind of line.", choices=("debug", "info", "warning", "error"), env="HIPFIRE_LOG_LEVEL"
+    )
+    format: str = setting(
+        "text", "json: one JSON object a line, for programs.", choices=("text", "json"), env="HIPFIRE_LOG_FORMAT"
     )
 
 

@@ -76,7 +76,8 @@ def parse(setting: Setting, text: str) -> Any:
     return check(setting, value)
 
 
-def _read_bool(text: str) -> bool:
+def read_bool(text: str) -> bool:
+    """The truth that a text stands for. Raises KeyError."""
     return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}[
         text.lower()
     ]
@@ -106,7 +107,7 @@ def allowed(setting: Setting) -> str:
     return _expected(setting)
 
 
-_READERS: dict[type, Callable[[str], object]] = {int: int, float: float, bool: _read_bool}
+_READERS: dict[type, Callable[[str], object]] = {int: int, float: float, bool: read_bool}
 
 
 def _kind(setting: Setting) -> tuple[type, bool]:

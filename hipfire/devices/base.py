@@ -60,7 +60,7 @@ class Limits:
     max_seq: int
     """Positions in a slot."""
     kv_cache: str = "auto"
-    """Element type of the state: auto, f32, f16."""
+    """Element type of the state: auto, f32, f16, q8."""
 
 
 def raw_bytes(weight: Weight, tensors: Mapping[str, NDArray[np.uint8]]) -> NDArray[np.uint8]:

@@ -21,15 +21,15 @@ from hipfire.devices.host_memory import available_nbytes
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
-from hipfire.kernels.library import CpuOp, CpuStep, Library, OpKind
+from hipfire.kernels.library import KV_FORMATS, CpuOp, CpuStep, Library, OpKind
 from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Constant, KvState, Symbol, Weight
 from hipfire.program.program import Program
 
-KV_CACHES = {"auto": "f16", "f16": "f16", "f32": "f32"}
+KV_CACHES = {"auto": "f16", "f16": "f16", "q8": "q8", "f32": "f32"}
 KV_TILE = 32
-"""Positions of a slot are allocated in multiples of this (attention.c)."""
+"""Positions of a slot are allocated in multiples of this (kv.h)."""
 MAX_THREADS = 1024
 MAX_COUNT = 2**31 - 1
 """Sizes are int32 in the kernels' structs; ctypes would cut off what is beyond."""
@@ -71,7 +71,7 @@ class CpuDevice:
         return available_nbytes()
 
     def load_nbytes(self, program: Program, limits: Limits) -> int:
-        """See `Device.load_nbytes`. Threads' scratch, 20 bytes for each column of the widest matrix, is not counted."""
+        """See `Device.load_nbytes`. Threads' scratch, 40 bytes for each column of the widest matrix, is not counted."""
         kv_cache = _choose_kv_cache(limits)
         _check_support(self._library, program)
         _check_counts(program, limits)
@@ -88,7 +88,7 @@ class CpuDevice:
         on_progress: Progress,
         keep_buffers: bool = False,
     ) -> "CpuExecutable":
-        """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32."""
+        """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32 or q8."""
         return CpuExecutable(self._library, self.n_threads, program, tensors, limits, on_progress, keep_buffers)
 
 
@@ -117,8 +117,7 @@ class CpuExecutable:
         _check_support(library, program)
         _check_counts(program, limits)
         self._n_vocab = min(op.table.shape[0] for op in program.ops if isinstance(op, ops.Embed))
-        scratch = max(library.scratch_nbytes(width) for width in self._widths())
-        self._pool = library.pool_open(n_threads, scratch)
+        self._pool = library.pool_open(n_threads, self._scratch_nbytes())
         if self._pool is None:
             raise DeviceError(f"{n_threads} threads could not be started", hint="ask for fewer with --threads")
         with ExitStack() as cleanup:
@@ -126,8 +125,8 @@ class CpuExecutable:
             self._load(tensors, on_progress)
             cleanup.pop_all()
 
-    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
-        """See `Executable.run`."""
+    def run(self, step: Step, cancel: CancelFlag, *, op_ns: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        """See `Executable.run`. `op_ns` [len(op_kinds)] gets how many nanoseconds each op took."""
         if self._pool is None:
             raise DeviceError("the model was closed")
         # The kernels trust these numbers as indices.
@@ -138,11 +137,20 @@ class CpuExecutable:
             np.ascontiguousarray(values) for values in (step.token_ids, step.positions, step.slots, step.output_rows)
         ]
         native = CpuStep(*(values.ctypes.data for values in inputs), n_tokens, n_outputs)
-        done = self._library.run(self._pool, self._ops, len(self._ops), ctypes.byref(native), cancel.address)
+        assert op_ns is None or (op_ns.shape == (len(self._ops),) and op_ns.dtype == np.int64)
+        clock = None if op_ns is None else op_ns.ctypes.data
+        done = self._library.run(self._pool, self._ops, len(self._ops), ctypes.byref(native), cancel.address, clock)
         if not done:
             raise StepCancelled("the step was cancelled")
         self._last_rows = {Symbol.N_TOKENS: n_tokens, Symbol.N_OUTPUTS: n_outputs}
         return self._view(self._program.logits)[:n_outputs]
+
+    @property
+    def op_kinds(self) -> tuple[OpKind, ...]:
+        """What the kernels run: one op for each of the Program's, and some that only quantise, each behind the op whose
+        output it reads.
+        """
+        return tuple(OpKind(op.kind) for op in self._ops)
 
     def copy_state(self, source: int, target: int, n_positions: int) -> None:
         """See `Executable.copy_state`."""
@@ -171,10 +179,13 @@ class CpuExecutable:
             for held in (self._states, self._vectors, self._packed):
                 held.clear()
 
-    def _widths(self) -> list[int]:
-        """Columns that a thread's scratch must hold: of every matrix, and of a head."""
-        widths = [weight.shape[-1] for weight in self._program.weights]
-        return widths + [state.head_dim for state in self._program.states]
+    def _scratch_nbytes(self) -> int:
+        """What a thread needs for the widest matrix and the largest head."""
+        library, program = self._library, self._program
+        widths = {weight.shape[-1] for weight in program.weights}
+        heads = {state.head_dim for state in program.states}
+        sizes = [int(library.linear_scratch_nbytes(width)) for width in widths]
+        return max(sizes + [int(library.attention_scratch_nbytes(head_dim)) for head_dim in heads])
 
     def _load(self, tensors: Mapping[str, NDArray[np.uint8]], on_progress: Progress) -> None:
         self._n_rows = _counting_rows(self._limits)
@@ -191,7 +202,7 @@ class CpuExecutable:
             packed={name: data.ctypes.data for name, data in self._packed.items()},
             states={name: data.ctypes.data for name, data in self._states.items()},
             formats=self._library.formats,
-            kv_is_f16=self.kv_cache == "f16",
+            kv_format=KV_FORMATS[self.kv_cache],
             max_seq=_padded_length(self._limits),
         )
         lowered = lower(self._program, self._addresses)
@@ -313,8 +324,8 @@ def _padded_length(limits: Limits) -> int:
 
 
 def _state_nbytes(library: Library, state: KvState, limits: Limits, kv_cache: str) -> int:
-    n_positions, is_f16 = _padded_length(limits), kv_cache == "f16"
-    return int(library.kv_nbytes(limits.n_slots, state.n_kv_heads, state.head_dim, n_positions, is_f16))
+    n_positions, number = _padded_length(limits), KV_FORMATS[kv_cache]
+    return int(library.kv_nbytes(limits.n_slots, state.n_kv_heads, state.head_dim, n_positions, number))
 
 
 def _packed_nbytes(library: Library, weight: Weight) -> int:

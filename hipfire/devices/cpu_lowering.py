@@ -48,7 +48,7 @@ class Addresses:
     """Matrices, packed."""
     states: Mapping[str, int]
     formats: Mapping[str, int]
-    kv_is_f16: bool
+    kv_format: int
     max_seq: int
     arrays: list[object] = attrs.field(factory=list, init=False)
     """Of `struct matrix`: what `matrices` made, kept alive."""
@@ -182,7 +182,7 @@ def _state(op: ops.RopeStore | ops.Attention, at: Addresses) -> dict[str, int]:
         "n_heads": op.n_heads,
         "n_kv_heads": op.keys.n_kv_heads,
         "head_dim": op.keys.head_dim,
-        "kv_is_f16": int(at.kv_is_f16),
+        "kv_format": at.kv_format,
         "max_seq": at.max_seq,
     }
 

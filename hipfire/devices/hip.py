@@ -25,7 +25,7 @@ from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
 from hipfire.hip.runtime import Runtime
 from hipfire.kernels.hip_table import KV_TYPES, MAX_HEAD_DIM
-from hipfire.kernels.hsaco import code_objects
+from hipfire.kernels.hsaco import code_objects, is_covered
 from hipfire.kernels.library import Library
 from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.program import ops
@@ -64,7 +64,8 @@ class HipDevice:
         gpus = list_devices(library)
         if not gpus:
             raise DeviceError("no AMD GPU was found", hint=why_no_device())
-        gpu = choose_device(gpus, wanted)
+        covered = [gpu for gpu in gpus if is_covered(gpu.arch)]
+        gpu = choose_device(gpus if wanted or not covered else covered, wanted)
         return cls(library, gpu, load_variant(machine_variants()[0]), n_threads or n_usable_cores())
 
     @property

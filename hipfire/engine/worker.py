@@ -1,9 +1,9 @@
-"""The engine as a process, `python -m hipfire.engine.worker [LOG_LEVEL [MARK]]`: messages on stdin and stdout.
+"""The engine as a process, `python -m hipfire.engine.worker [LEVEL [FORMAT [MARK]]]`: messages on stdin and stdout.
 
-It logs to stderr. Four threads, so that none waits for another: one reads, one runs the engine, one writes (and sends
-the heartbeat), and the main one waits for the end. The process ends at once when its stdin does, whatever it is doing:
-whoever started it is gone, or wants it gone, and the memory of a process needs no tidying. Ctrl-C is for the server,
-which decides.
+It logs to stderr, in lines of text or of JSON. Four threads, so that none waits for another: one reads, one runs the
+engine, one writes (and sends the heartbeat), and the main one waits for the end. The process ends at once when its
+stdin does, whatever it is doing: whoever started it is gone, or wants it gone, and the memory of a process needs no
+tidying. Ctrl-C is for the server, which decides.
 
 Knows nothing of what the messages mean, nor of the mark, which tells others whose engine it is.
 """
@@ -23,6 +23,7 @@ from hipfire.engine.engine import Engine
 from hipfire.engine.inbox import Inbox
 from hipfire.engine.loader import Loader
 from hipfire.errors import DeviceLost, WireError
+from hipfire.log_lines import JsonLines
 from hipfire.wire.framing import decode, encode
 from hipfire.wire.messages import FromEngine, Heartbeat, Hello, ToEngine
 
@@ -169,9 +170,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not for Python to handle: it would wait for native code.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine())
     level = sys.argv[1] if len(sys.argv) > 1 else "info"
+    log_format = sys.argv[2] if len(sys.argv) > 2 else "text"
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if log_format == "json" else _OneLine())
     logging.basicConfig(level=level.upper(), handlers=[handler])
     threading.stack_size(_STACK_NBYTES)
     status = Worker(stdin=sys.stdin.buffer, stdout=_take_stdout(), loader=Loader()).run()

@@ -15,8 +15,6 @@ from hipfire.grammar.limits import first_line, parser_limits
 
 Allowed = NDArray[np.bool_]
 
-_CONTROL_BYTE = b"\xff"
-
 
 class TokenTable:
     """What each token of a vocabulary stands for. Making one takes a second for a quarter of a million tokens.
@@ -80,9 +78,8 @@ class _Vocabulary:
 
     def __init__(self, tokens: Sequence[bytes], eos_token_id: int) -> None:
         self.eos_token_id = eos_token_id
-        # The library spells a control token as 0xFF and its text. No text in UTF-8 has that byte, so a token that has
-        # it is never wanted; and two control tokens with one text would be one to it.
-        self.special_token_ids = [token for token, text in enumerate(tokens) if not text or _CONTROL_BYTE in text]
+        self.special_token_ids = [token for token, text in enumerate(tokens) if not text]
+        # Without a text of its own each would stand for all of them.
         self.tokens = list(tokens)
         for token in self.special_token_ids:
             self.tokens[token] = f"<{token}>".encode()

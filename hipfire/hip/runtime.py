@@ -24,6 +24,7 @@ class Runtime:
     def __init__(self, library: HipLibrary, index: int) -> None:
         self._library = library
         self._cleanup = ExitStack()
+        self._is_lost = False
         library.call("hipSetDevice", index)
         self.stream = self._new("hipStreamCreateWithFlags", "hipStreamDestroy", STREAM_NON_BLOCKING)
         self.launch_address = library.address("hipModuleLaunchKernel")
@@ -36,8 +37,13 @@ class Runtime:
         handle = ctypes.c_void_p()
         self._library.call(name, ctypes.byref(handle), *arguments)
         value = handle.value or 0
-        self._cleanup.callback(self._library.call, destroy, value)
+        self._cleanup.callback(self._give_back, destroy, value)
         return value
+
+    def _give_back(self, destroy: str, handle: int) -> None:
+        # After a fault every call fails, and the driver takes everything back with the process.
+        if not self._is_lost:
+            self._library.call(destroy, handle)
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free and that there are."""
@@ -92,8 +98,12 @@ class Runtime:
         self._library.call("hipMemsetAsync", target, 0, nbytes, self.stream)
 
     def synchronize(self) -> None:
-        """Wait until the stream is empty. Raises HipError for what failed in it."""
-        self._library.call("hipStreamSynchronize", self.stream)
+        """Wait until the stream is empty. Raises HipError for what failed in it: the process has lost the GPU."""
+        try:
+            self._library.call("hipStreamSynchronize", self.stream)
+        except HipError:
+            self._is_lost = True
+            raise
 
     def load_module(self, code: bytes) -> int:
         """Load a code object; its handle."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from hipfire.errors import DeviceError
 
-ABI_VERSION = 4
+ABI_VERSION = 6
 
 
 class OpKind(enum.IntEnum):
@@ -30,6 +30,9 @@ class OpKind(enum.IntEnum):
 
 ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 """`enum activation`."""
+
+KV_FORMATS = {"f32": 0, "f16": 1, "q8": 2}
+"""`enum kv_format`."""
 
 
 class Matrix(Structure):
@@ -73,7 +76,7 @@ class CpuOp(Structure):
         ("interleaved", c_int32),
         ("window", c_int32),
         ("activation", c_int32),
-        ("kv_is_f16", c_int32),
+        ("kv_format", c_int32),
         ("max_seq", c_int32),
         ("eps", c_float),
         ("scale", c_float),
@@ -127,13 +130,14 @@ class Library:
         self.machine_has = declare("hf_machine_has", c_bool, c_char_p)
         self.packed_nbytes = declare("hf_packed_nbytes", c_int64, c_int32, c_int64, c_int64)
         self.q16_row_nbytes = declare("hf_q16_row_nbytes", c_int64, c_int64)
-        self.scratch_nbytes = declare("hf_scratch_nbytes", c_int64, c_int64)
-        self.kv_nbytes = declare("hf_kv_nbytes", c_int64, c_int32, c_int32, c_int32, c_int32, c_bool)
+        self.linear_scratch_nbytes = declare("hf_linear_scratch_nbytes", c_int64, c_int64)
+        self.attention_scratch_nbytes = declare("hf_attention_scratch_nbytes", c_int64, c_int32)
+        self.kv_nbytes = declare("hf_kv_nbytes", c_int64, c_int32, c_int32, c_int32, c_int32, c_int32)
         self.kv_copy = declare("hf_kv_copy", None, POINTER(CpuOp), c_int32, c_int32, c_int32)
         self.pool_open = declare("hf_pool_open", c_void_p, c_int32, c_int64)
         self.pool_close = declare("hf_pool_close", None, c_void_p)
         self.pack = declare("hf_pack", None, c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int64)
-        self.run = declare("hf_run", c_bool, c_void_p, POINTER(CpuOp), c_int32, POINTER(CpuStep), c_void_p)
+        self.run = declare("hf_run", c_bool, c_void_p, POINTER(CpuOp), c_int32, POINTER(CpuStep), c_void_p, c_void_p)
         self.launch = declare("hf_launch", c_int32, c_void_p, POINTER(Launch), c_int32, c_void_p)
         self.formats = _formats(declare("hf_format_name", c_char_p, c_int32))
         """Numbers of the formats that the library has, by dtype name."""

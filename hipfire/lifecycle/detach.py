@@ -41,10 +41,10 @@ class StartFailed(HipfireError):
 
 
 class ModelState(enum.Enum):
-    """What the child's `report` says of the model that it loads first."""
+    """What the child's `report` says in the end of the model that it loads first; before, it says percentages."""
 
-    LOADED = b"+"
-    FAILED = b"-"
+    LOADED = 101
+    FAILED = 102
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +58,7 @@ class Child:
     log_start: int
 
 
-Report = Callable[[ModelState], None]
+Report = Callable[[ModelState | int], None]
 
 
 def detach(log: Path) -> Child | Report:
@@ -86,10 +86,10 @@ def detach(log: Path) -> Child | Report:
     os.setsid()
     _redirect(out)
 
-    def report(state: ModelState) -> None:
+    def report(said: ModelState | int) -> None:
         # The parent may have seen enough and gone.
         try:
-            os.write(reporter, state.value)
+            os.write(reporter, bytes([said.value if isinstance(said, ModelState) else said]))
         except BrokenPipeError:
             return
 
@@ -127,12 +127,17 @@ class _Log(io.RawIOBase):
         return nbytes
 
 
-def wait_until_up(child: Child, endpoint: Endpoint, *, for_model: bool) -> None:
-    """Wait until the child serves and, if asked to, has its model. Raises StartFailed, having ended it."""
+def wait_until_up(
+    child: Child, endpoint: Endpoint, *, for_model: bool, on_loading: Callable[[float], None] = lambda _: None
+) -> None:
+    """Wait until the child serves and, if asked to, has its model, whose load `on_loading` hears of in fractions.
+
+    Raises StartFailed, having ended the child.
+    """
     try:
         _wait_for_process(child, endpoint)
         if for_model:
-            _wait_for_model(child)
+            _wait_for_model(child, on_loading)
     except BaseException:
         # Ctrl-C too: a start that was called off leaves nothing behind.
         _end(child)
@@ -148,16 +153,24 @@ def _wait_for_process(child: Child, endpoint: Endpoint) -> None:
             raise _failure(child, f"the serve does not answer after {PROCESS_TIMEOUT_S:g} s")
 
 
-def _wait_for_model(child: Child) -> None:
-    ready, _, _ = select.select([child.reports, child.descriptor], [], [], MODEL_TIMEOUT_S)
-    if not ready:
-        raise _failure(child, f"the model is not loaded after {MODEL_TIMEOUT_S:g} s", hint="without --wait it may be")
-    # Nothing to read is the end of the child, which closes the pipe as well.
-    said = os.read(child.reports, 1) if child.reports in ready else b""
-    if not said:
-        raise _failure(child, "the serve ended while it loaded the model")
-    if said != ModelState.LOADED.value:
-        raise _failure(child, "the model could not be loaded")
+def _wait_for_model(child: Child, on_loading: Callable[[float], None]) -> None:
+    deadline = time.monotonic() + MODEL_TIMEOUT_S
+    while True:
+        timeout_s = max(deadline - time.monotonic(), 0.0)
+        ready, _, _ = select.select([child.reports, child.descriptor], [], [], timeout_s)
+        if not ready:
+            raise _failure(
+                child, f"the model is not loaded after {MODEL_TIMEOUT_S:g} s", hint="without --wait it may be"
+            )
+        # Nothing to read is the end of the child, which closes the pipe as well.
+        said = os.read(child.reports, 1) if child.reports in ready else b""
+        if not said:
+            raise _failure(child, "the serve ended while it loaded the model")
+        if said[0] == ModelState.FAILED.value:
+            raise _failure(child, "the model could not be loaded")
+        if said[0] == ModelState.LOADED.value:
+            return
+        on_loading(said[0] / 100)
 
 
 def _failure(child: Child, message: str, *, hint: str | None = None) -> StartFailed:

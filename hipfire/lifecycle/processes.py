@@ -124,6 +124,6 @@ def _processes_of(pid: int) -> Iterator[Process]:
 def _engine_home(words: Sequence[str]) -> str | None:
     """The state root in the command line of an engine, None for any other. See `service.engine_process`."""
     match words:
-        case [python, "-m", module, _, home] if module == _ENGINE_MODULE and _PYTHON.fullmatch(Path(python).name):
+        case [python, "-m", module, _, _, home] if module == _ENGINE_MODULE and _PYTHON.fullmatch(Path(python).name):
             return home
     return None

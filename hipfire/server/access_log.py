@@ -10,8 +10,8 @@ from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallabl
 
 log = logging.getLogger("hipfire.server")
 
-# Asked for every few seconds by whoever watches over the server.
-_QUIET = frozenset({b"/health"})
+# Asked for every few seconds by whoever watches over the server, and by every `hipfire ps`.
+_QUIET = frozenset({b"/health", b"/stats"})
 
 
 class AccessLog:
@@ -46,4 +46,11 @@ def _write_line(scope: HTTPScope, status: int, *, is_complete: bool, duration_s:
     path = scope["raw_path"].decode("ascii", "backslashreplace")
     level = logging.DEBUG if scope["raw_path"] in _QUIET else logging.INFO
     outcome = str(status) if is_complete else "broken off"
-    log.log(level, "%s %s %s, %.0f ms", scope["method"], path, outcome, 1000 * duration_s)
+    fields = {
+        "method": scope["method"],
+        "path": path,
+        "status": status,
+        "complete": is_complete,
+        "duration_ms": round(1000 * duration_s, 1),
+    }
+    log.log(level, "%s %s %s, %.0f ms", scope["method"], path, outcome, 1000 * duration_s, extra={"fields": fields})

@@ -8,6 +8,7 @@ Hypercorn speaks HTTP/1.1 and HTTP/2. What its own connection, in 0.18 on Trio, 
   nobody notices when the client goes. Here reading does not wait for the protocol.
 """
 
+import os
 import ssl
 from contextlib import suppress
 from typing import Any, cast
@@ -27,6 +28,8 @@ from hipfire.server.http1 import Http1Protocol
 _RECEIVE_NBYTES = 1 << 16
 # Chunks that may be read ahead of what the protocol has dealt with.
 _MAX_READ_AHEAD = 16
+# So much may go out before others have a turn.
+_TURN_NBYTES = 1 << 16
 _MAX_LINGER_S = 30.0
 _HTTP2 = "h2"
 
@@ -80,6 +83,8 @@ class Connection(TCPServer):
         self._linger_s = linger_s
         self._eof = trio.Event()
         self._linger: trio.CancelScope | None = None
+        # Since others last had a turn.
+        self._n_sent_at_once = 0
 
     def abort(self) -> None:
         """Close the socket now. Whoever reads or sends is woken up. Synchronous and idempotent."""
@@ -147,8 +152,30 @@ class Connection(TCPServer):
                 await super().protocol_send(event)
 
     async def _send(self, data: bytes) -> None:
+        sent = self._send_at_once(data)
+        if sent < len(data):
+            await self._send_in_time(data[sent:])
+        elif self._n_sent_at_once >= _TURN_NBYTES:
+            self._n_sent_at_once = 0
+            await trio.lowlevel.checkpoint()
+
+    def _send_at_once(self, data: bytes) -> int:
+        """Send what the socket takes without waiting, and return how much that is. It is nearly always all of a frame,
+        and neither a deadline nor a turn of the loop is paid for, which would be a good part of what a token costs.
+        """
+        if self._tls is not None or self.send_lock.locked():
+            return 0
+        try:
+            sent = os.write(self._tcp.socket.fileno(), data)
+        except OSError:
+            # It is full, or gone: whoever waits for it will tell which.
+            return 0
+        self._n_sent_at_once += sent
+        return sent
+
+    async def _send_in_time(self, data: bytes) -> None:
         with trio.CancelScope(deadline=trio.current_time() + self._stall_timeout_s, shield=True):
-            await self._lock_sending()
+            await self.send_lock.acquire()
             try:
                 await self.stream.send_all(data)
             except _GONE:
@@ -160,13 +187,6 @@ class Connection(TCPServer):
         self.abort()
         # An answer that waits for nothing else would never hear that there is nobody to send it to.
         await trio.lowlevel.checkpoint()
-
-    async def _lock_sending(self) -> None:
-        # A lock that is free costs no turn of the loop this way; each token would pay for one.
-        try:
-            self.send_lock.acquire_nowait()
-        except trio.WouldBlock:
-            await self.send_lock.acquire()
 
     async def _read_data(self) -> None:
         """Pass on what comes, until nothing more does."""

@@ -35,7 +35,7 @@ _PACKAGE_PARENT = Path(hipfire.__file__).parents[1]
 Spawn = Callable[[], Awaitable[EngineProcess]]
 
 
-async def spawn_engine(log_level: str = "info", home: Path | None = None) -> EngineProcess:
+async def spawn_engine(log_level: str = "info", home: Path | None = None, *, log_format: str = "text") -> EngineProcess:
     """Start the engine with this interpreter. It logs to our stderr and ends when its stdin closes.
 
     The state root `home` goes among its arguments, for those who look for the processes of one: see
@@ -43,7 +43,7 @@ async def spawn_engine(log_level: str = "info", home: Path | None = None) -> Eng
     """
     mark = [] if home is None else [str(home)]
     return await trio.lowlevel.open_process(
-        [sys.executable, "-m", "hipfire.engine.worker", log_level, *mark],
+        [sys.executable, "-m", "hipfire.engine.worker", log_level, log_format, *mark],
         # With -m Python looks into the working directory first: in a checkout, or beside a numpy.py, that would be
         # another engine than ours.
         cwd=_PACKAGE_PARENT,

@@ -40,7 +40,11 @@ class Generation:
     def receive_nowait(self) -> ChatEvent | None:
         """The next event, if it is there already."""
         try:
-            while not self._events and (message := self._ticket.receive_nowait()) is not None:
+            # After a stop string more tokens may be there already; the answer is over all the same.
+            while not self._events and self._answer.completed is None:
+                message = self._ticket.receive_nowait()
+                if message is None:
+                    break
                 self._take(message)
         except HipfireError:
             self._tally.failed()

@@ -7,7 +7,6 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -144,13 +143,19 @@ class Service:
         current = resident.model if resident is not None else self._residency.loading
         if current is not None and name in (None, current.tag):
             return current
+        return await trio.to_thread.run_sync(self._look_up, name)
+
+    def _look_up(self, name: str | None) -> InstalledModel:
+        default = default_model(self._settings.serve.default_model)
         if name is None:
-            name = default_model(self._settings.serve.default_model)
-            return await trio.to_thread.run_sync(self._catalog.resolve, name)
-        allow_paths = self._settings.serve.allow_request_paths
+            return self._catalog.resolve(default)
         try:
-            return await trio.to_thread.run_sync(partial(self._catalog.resolve, name, allow_paths=allow_paths))
+            return self._catalog.resolve(name, allow_paths=self._settings.serve.allow_request_paths)
         except ModelNotFound:
+            # What the server itself was started with may be named by its path, also while it is unloaded.
+            with suppress(ModelNotFound):
+                if (model := self._catalog.resolve(default)).tag == name:
+                    return model
             card = self._catalog.card_of(name) if self._downloads is not None else None
             if card is None or card.note is not None:
                 raise

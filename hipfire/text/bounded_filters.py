@@ -150,6 +150,9 @@ def to_json(
     spacing = [len(indent) if isinstance(indent, str) else indent or 0, *map(len, separators or ())]
     if max(spacing) > _MAX_JSON_SPACING:
         raise TemplateError("the chat template writes JSON with too much space")
+    if isinstance(value, Iterator):
+        # Where llama.cpp's templates write what `map` or `select` gave.
+        value = list(context.budget.each(value))
     context.budget.read(value, growth=_JSON_GROWTH)
     encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     if indent is None:

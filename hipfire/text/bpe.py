@@ -1,5 +1,9 @@
 """Builds the two kinds of merging tokenizer that GGUF files describe, on Hugging Face's `tokenizers`.
 
+`models.BPE` holds Python's lock while it builds: about a second for Gemma 3's 256,000 tokens and 515,000 merges, in
+which no other thread of the process runs. It takes them in one call only, and reading the same from JSON takes twice
+as long.
+
 Control tokens are left out of what is built, so no text given to it can come out as one. Knows no special tokens,
 no BOS and no chat.
 """

@@ -140,7 +140,7 @@ def test_a_large_log_is_rotated_at_the_start_and_while_it_runs(detached: Program
     assert log.stat().st_size < 1000
     with log.open("ab") as file:
         file.write(b"second\n" + b"\n" * (10 << 20))
-    httpx.get(f"http://127.0.0.1:{port}/stats", trust_env=False)
+    httpx.get(f"http://127.0.0.1:{port}/v1/models/none", trust_env=False)
     httpx.get(f"http://127.0.0.1:{port}/v1/models", trust_env=False)
     assert b"second\n" in previous.read_bytes()
     assert log.stat().st_size < 1000
@@ -205,3 +205,11 @@ def test_systemd_hears_when_it_is_ready_and_when_it_stops(program: Program, port
         process.terminate()
         assert receiver.recv(1000) == b"STOPPING=1"
         assert process.wait(timeout=TIMEOUT_S) == 0
+
+
+def test_the_load_is_shown_where_somebody_waits_for_it(detached: Program, port: int) -> None:
+    with detached.in_terminal("serve", "-d", "--wait", str(TINY), str(port), width=160) as terminal:
+        assert terminal.wait_for_end() == 0
+        assert f"loading {TINY}" in terminal.written
+        # And is gone in the end.
+        assert terminal.text == f"http://127.0.0.1:{port}"

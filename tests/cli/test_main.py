@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from real_program import Program
@@ -67,6 +68,43 @@ def test_a_closed_pipe_is_no_error(program: Program, install: Callable[[str], ob
         assert listing.stderr is not None
         assert listing.stderr.read() == b""
     assert listing.returncode == 1
+
+
+@pytest.mark.parametrize("args", [["--version"], ["help"], ["list", "-r"], ["list", "-j"], ["ps", "-j"], ["diag"]])
+def test_output_that_does_not_fit_is_one_line(args: list[str], program: Program) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hipfire", *args],
+            env=program.variables,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "hipfire: cannot write the output: No space left on device\n")
+
+
+def test_a_file_that_the_system_refuses_is_named(program: Program) -> None:
+    program.root.mkdir()
+    program.root.joinpath("models").write_text("no folder")
+    done = program.run("rm", "-y", "mine")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["HIPFIRE_LOCAL", "HIPFIRE_DEBUG"])
+def test_a_variable_that_is_neither_true_nor_false_is_an_error(name: str, program: Program) -> None:
+    done = program.run("list", **{name: "perhaps"})
+    assert (done.returncode, done.stderr) == (1, f"hipfire: {name} must be true or false, not 'perhaps'\n")
+
+
+def test_errors_are_coloured_on_a_terminal_unless_no_color_says_otherwise(program: Program) -> None:
+    written = []
+    for variables in ({}, {"NO_COLOR": "1"}):
+        with program.in_terminal("nothing", **variables) as terminal:
+            assert terminal.wait_for_end() == 2
+            assert terminal.text.startswith("hipfire: there is no command 'nothing'")
+            written.append(terminal.written)
+    assert [text.startswith("\x1b[31m") for text in written] == [True, False]
 
 
 def test_help_imports_nothing_heavy() -> None:

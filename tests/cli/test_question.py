@@ -1,6 +1,6 @@
 import pytest
 
-from hipfire.cli.question import prompt_of, question_of
+from hipfire.cli.question import prompt_of, question_of, system_of
 from hipfire.config.schema import Origin, Settings, Source, Sourced
 
 
@@ -25,13 +25,17 @@ def test_only_what_was_set_for_this_run_is_asked_for() -> None:
             "generation.max_tokens": Sourced(9, Source(Origin.ENVIRONMENT, "HIPFIRE_MAX_TOKENS")),
             "generation.top_p": Sourced(0.5, Source(Origin.GLOBAL, "config.toml:1")),
             "prompt.system": Sourced("Be terse.", Source(Origin.GLOBAL, "config.toml:2")),
+            "thinking": Sourced("off", Source(Origin.FLAG, "--no-think")),
+            "reasoning_effort": Sourced("auto", Source(Origin.FLAG, "--effort")),
+            "max_think_tokens": Sourced(64, Source(Origin.GLOBAL, "config.toml:3")),
         }
     )
-    question = question_of(settings, model="m", prompt="p", seed=None)
+    question = question_of(settings, model="m", turns=[])
     assert question.wishes == {"temperature": 0.5, "max_tokens": 9}
-    assert question.system is None
+    assert question.reasoning == {"thinking": False}
+    assert system_of(settings) is None
 
 
 def test_a_system_prompt_given_for_this_run_is_sent() -> None:
     settings = Settings().replaced({"prompt.system": Sourced("Be terse.", Source(Origin.FLAG, "--system"))})
-    assert question_of(settings, model="m", prompt="p", seed=1).system == "Be terse."
+    assert system_of(settings) == "Be terse."

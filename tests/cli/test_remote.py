@@ -7,14 +7,20 @@ from pathlib import Path
 import attrs
 import pytest
 
-from hipfire.cli.question import Question
+from hipfire.cli.question import Listener, Question, Turn
 from hipfire.cli.remote import ServeFailed, ask_serve, find_serve
 from hipfire.config.environment import read_environment
 from hipfire.config.schema import Origin, Settings, Source, Sourced
+from hipfire.errors import ContextLengthExceeded
 from hipfire.lifecycle.endpoint import Endpoint
 from hipfire.lifecycle.pidfile import pidfile
 
-QUESTION = Question(model="m", prompt="Hello", system="Be terse.", seed=7, wishes={"temperature": 0.0})
+QUESTION = Question(
+    model="m",
+    turns=[Turn(role="system", content="Be terse."), Turn(role="user", content="Hello")],
+    seed=7,
+    wishes={"temperature": 0.0},
+)
 
 
 @attrs.define(kw_only=True)
@@ -68,6 +74,18 @@ def chunk(delta: dict[str, str], *, finish_reason: str | None = None, **fields: 
     return {"model": "m", "choices": [{"delta": delta, "finish_reason": finish_reason}], **fields}
 
 
+@attrs.define
+class Heard:
+    """What a listener was told."""
+
+    texts: list[str] = attrs.field(factory=list)
+    reasonings: list[str] = attrs.field(factory=list)
+
+    @property
+    def listener(self) -> Listener:
+        return Listener(on_text=self.texts.append, on_reasoning=self.reasonings.append)
+
+
 DONE = b"data: [DONE]\n\n"
 
 
@@ -75,14 +93,15 @@ def test_a_stream_is_passed_on_as_it_comes(serve: FakeServe) -> None:
     # U+2028 ends a line to some, not to us.
     serve.body = b": keepalive\n\n" + frames(
         chunk({"role": "assistant"}),
+        chunk({"reasoning_content": "Hm."}),
         chunk({"content": "a\u2028b"}),
         chunk({"content": "c"}),
         chunk({}, finish_reason="stop"),
         {"model": "m", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
     ) + DONE  # fmt: skip
-    pieces: list[str] = []
-    outcome = ask_serve(serve.endpoint, QUESTION, pieces.append, stream=True)
-    assert pieces == ["a\u2028b", "c"]
+    heard = Heard()
+    outcome = ask_serve(serve.endpoint, QUESTION, heard.listener, stream=True)
+    assert (heard.reasonings, heard.texts) == (["Hm."], ["a\u2028b", "c"])
     assert (outcome.finish_reason, outcome.prompt_tokens, outcome.completion_tokens) == ("stop", 3, 2)
     assert serve.asked == [
         {
@@ -99,14 +118,15 @@ def test_a_stream_is_passed_on_as_it_comes(serve: FakeServe) -> None:
 def test_a_whole_answer_comes_with_its_timings(serve: FakeServe) -> None:
     document = {
         "model": "m",
-        "choices": [{"message": {"content": "abc"}, "finish_reason": "length"}],
+        "choices": [{"message": {"content": "abc", "reasoning_content": "Hm."}, "finish_reason": "length"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-        "hipfire": {"timings": {"decode_tok_s": 5.0}},
+        "hipfire": {"timings": {"decode_tok_s": 5.0}, "config_warnings": ["w"]},
     }
     serve.body = json.dumps(document).encode()
-    pieces: list[str] = []
-    outcome = ask_serve(serve.endpoint, QUESTION, pieces.append, stream=False)
-    assert (pieces, outcome.finish_reason, outcome.timings) == (["abc"], "length", {"decode_tok_s": 5.0})
+    heard = Heard()
+    outcome = ask_serve(serve.endpoint, QUESTION, heard.listener, stream=False)
+    assert (heard.reasonings, heard.texts) == (["Hm."], ["abc"])
+    assert (outcome.finish_reason, outcome.timings, outcome.warnings) == ("length", {"decode_tok_s": 5.0}, ["w"])
 
 
 @pytest.mark.parametrize(
@@ -121,12 +141,28 @@ def test_a_whole_answer_comes_with_its_timings(serve: FakeServe) -> None:
 def test_a_failure_says_what_the_serve_said(serve: FakeServe, status: int, body: bytes, message: str) -> None:
     serve.status, serve.body = status, body
     with pytest.raises(ServeFailed, match=f"the serve at {serve.endpoint.url}.*{message}"):
-        ask_serve(serve.endpoint, QUESTION, lambda _: None, stream=True)
+        ask_serve(serve.endpoint, QUESTION, Heard().listener, stream=True)
+
+
+def test_a_conversation_that_is_too_long_is_told_apart(serve: FakeServe) -> None:
+    serve.status, serve.body = 400, b'{"error": {"message": "too long", "code": "context_length_exceeded"}}'
+    with pytest.raises(ContextLengthExceeded, match="too long"):
+        ask_serve(serve.endpoint, QUESTION, Heard().listener, stream=True)
+
+
+def test_wishes_about_reasoning_and_earlier_reasoning_are_sent(serve: FakeServe) -> None:
+    serve.body = frames(chunk({}, finish_reason="stop", hipfire={"config_warnings": ["w"]})) + DONE
+    turns = [Turn(role="assistant", content="Yes.", reasoning="Hm.")]
+    question = attrs.evolve(QUESTION, turns=turns, reasoning={"thinking": False, "reasoning_effort": "low"})
+    assert ask_serve(serve.endpoint, question, Heard().listener, stream=True).warnings == ["w"]
+    (asked,) = serve.asked
+    assert (asked["thinking"], asked["reasoning_effort"]) == (False, "low")
+    assert asked["messages"] == [{"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}]
 
 
 def test_nobody_there_is_a_failure() -> None:
     with pytest.raises(ServeFailed, match="broke off"):
-        ask_serve(Endpoint(host="127.0.0.1", port=1), QUESTION, lambda _: None, stream=True)
+        ask_serve(Endpoint(host="127.0.0.1", port=1), QUESTION, Heard().listener, stream=True)
 
 
 HEALTHY = b'{"status": "ok", "model": null, "loading_model": null}'

@@ -1,9 +1,15 @@
 import json
 import signal
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
+import httpx
 import pytest
 from real_program import TIMEOUT_S, TINY, Program, Serve, read_until
+
+from hipfire.cli.run import Answer
 
 pytestmark = pytest.mark.slow  # an engine starts
 
@@ -68,6 +74,45 @@ def test_an_interrupt_stops_the_serve_s_answer_too(slow_serve: Serve) -> None:
     assert "broken off" in read_until(slow_serve.process, "/v1/chat/completions")
 
 
+def test_wishes_about_reasoning_reach_whoever_answers(shared_serve: Serve) -> None:
+    args = ["run", str(TINY), "-t", "0", "-n", "8", "--no-think", "--effort", "low", "Hello"]
+    through, local = shared_serve.program.run(*args), shared_serve.program.run(*args, HIPFIRE_LOCAL="1")
+    assert (through.returncode, through.stdout) == (0, local.stdout)
+    assert through.stderr == local.stderr
+    for field in ("thinking", "reasoning_effort"):
+        assert f"({field}: dropped, {TINY} does not reason)\n" in through.stderr
+
+
+def test_a_flag_about_loading_asks_for_an_engine_of_one_s_own(shared_serve: Serve) -> None:
+    program, url = shared_serve.program, f"http://127.0.0.1:{shared_serve.port}/stats"
+    before = httpx.get(url, trust_env=False).json()["requests"]
+    assert program.run("run", str(TINY), "--max-seq", "512", "-n", "2", "Hello").returncode == 0
+    assert httpx.get(url, trust_env=False).json()["requests"] == before
+    assert program.run("run", str(TINY), "-n", "2", "Hello").returncode == 0
+    assert httpx.get(url, trust_env=False).json()["requests"]["served"] == before["served"] + 1
+
+
+def test_reasoning_goes_to_a_terminal_alone_and_dimmed(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(shows=True)
+    answer.on_reasoning("Hm.")
+    answer.on_text("Yes.")
+    assert capsys.readouterr() == ("Yes.", "")
+
+
+def test_an_answer_that_cannot_be_written_is_one_line(shared_serve: Serve) -> None:
+    for local in ("1", "0"):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "hipfire", "run", str(TINY), "-n", "4", "Hello"],
+                env={**shared_serve.program.variables, "HIPFIRE_LOCAL": local},
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert (done.returncode, done.stderr) == (1, "hipfire: cannot write the output: No space left on device\n")
+
+
 def test_a_serve_that_fails_the_request_is_an_error(shared_serve: Serve) -> None:
     done = shared_serve.program.run("run", "nothing", "Hello")
     assert (done.returncode, done.stdout) == (1, "")
@@ -85,6 +130,12 @@ def test_a_port_that_does_not_answer_is_no_serve(program: Program) -> None:
     ("args", "status", "error"),
     [
         ([str(TINY)], 2, "nothing is asked: give a prompt, or pipe one in (see hipfire run --help)"),
+        (
+            [str(TINY), "--image", "cat.png", "Hello"],
+            1,
+            f"--image: {TINY} reads text alone, as all models of this build do",
+        ),
+        ([str(TINY), "--effort", "huge", "Hello"], 2, "invalid value for '--effort': it must be one of auto, none, "),
         (["nothing", "Hello"], 1, "there is no model 'nothing' (nothing is installed; "),
         (["./no.gguf", "Hello"], 1, "./no.gguf does not exist (check the path, or see: hipfire list -r)"),
         (

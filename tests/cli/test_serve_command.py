@@ -123,6 +123,8 @@ def test_without_prewarming_the_first_request_loads(program: Program, port: int)
         (["smollm2:136m"], 1, "there is no model 'smollm2:136m' (did you mean smollm2:135m?)"),
         (["70000"], 2, "PORT: serve.port must be a whole number from 1 to 65535, not 70000 (see hipfire serve --help)"),
         (["1", "2"], 2, "there are two ports, 1 and 2 (see hipfire serve --help)"),
+        (["--tp", "2"], 1, "--tp 2: this build runs a model on one device (leave --tp out)"),
+        (["--tp", "65"], 2, "invalid value for '--tp': 65 is not in the range 1<=x<=64 (see hipfire serve --help)"),
         (["203.0.113.1", "9"], 1, "cannot listen on 203.0.113.1 port 9: Cannot assign requested address"),
     ],
 )
@@ -148,3 +150,30 @@ def test_a_model_that_cannot_be_loaded_is_said_and_the_server_stays(program: Pro
     process = program.start("serve", str(broken), str(port))
     assert "ends after" in read_until(process, "could not be loaded")
     assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).json()["status"] == "ok"
+
+
+def test_json_logs_are_one_object_a_line(program: Program, port: int) -> None:
+    process = program.start("serve", "--tp", "1", "--json-logs", str(TINY), str(port))
+    lines = read_until(process, "is ready")
+    httpx.get(f"http://127.0.0.1:{port}/v1/models", trust_env=False)
+    lines += read_until(process, "/v1/models")
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    lines += process.stderr.read()
+    documents = [json.loads(line) for line in lines.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= document.keys() for document in documents)
+    (asked,) = [document for document in documents if document.get("method")]
+    assert (asked["path"], asked["status"], asked["level"]) == ("/v1/models", 200, "info")
+
+
+def test_an_engine_logs_in_the_same_format(program: Program, port: int) -> None:
+    process = program.start("serve", "--json-logs", str(TINY), str(port), HIPFIRE_LOG_LEVEL="debug")
+    loggers = {json.loads(line)["logger"] for line in read_until(process, "is ready").splitlines()}
+    assert "hipfire.engine" in loggers
+
+
+def test_looking_at_it_leaves_no_lines_in_the_log(serve: Serve) -> None:
+    assert serve.program.run("ps").returncode == 0
+    with client_of(serve) as client:
+        client.get("/v1/models")
+    assert "/stats" not in read_until(serve.process, "/v1/models")

@@ -1,11 +1,11 @@
 // The Vercel AI SDK, as people use it: see test_clients.py for what each case must report.
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, stepCountIs, streamText, tool } from "ai";
+import { generateObject, generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
-import { ANSWER, TOOLS_QUESTION, WEATHER, main, weather } from "./cases.mjs";
+import { ANSWER, OBJECT_QUESTION, TOOLS_QUESTION, WEATHER, main, weather } from "./cases.mjs";
 
 const options = (url, model) => ({
-  model: createOpenAICompatible({ name: "hipfire", baseURL: `${url}/v1`, includeUsage: true })(model),
+  model: createOpenAICompatible({ name: "hipfire", baseURL: `${url}/v1`, includeUsage: true, supportsStructuredOutputs: true })(model),
   temperature: 0,
   maxRetries: 0,
 });
@@ -57,4 +57,9 @@ async function stream_tools(url, model) {
   return { text: await streamText(looping(url, model, calls)).text, calls };
 }
 
-await main({ answer, stream, tools, stream_tools });
+async function structured(url, model) {
+  const schema = z.object({ name: z.string(), age: z.number().int() });
+  return (await generateObject({ ...options(url, model), schema, prompt: OBJECT_QUESTION })).object;
+}
+
+await main({ answer, stream, tools, stream_tools, structured });

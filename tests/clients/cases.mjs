@@ -1,6 +1,7 @@
 // What the JavaScript clients ask, and how they report: JSON in, JSON out.
 
 export const ANSWER = "What is the capital of France?";
+export const OBJECT_QUESTION = "Make up a person.";
 export const TOOLS_QUESTION = "What is the weather in Montréal for 3 days?";
 
 export const WEATHER = {

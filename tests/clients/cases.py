@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 ANSWER = "What is the capital of France?"
+OBJECT_QUESTION = "Make up a person."
 TOOLS_QUESTION = "What is the weather in Montréal for 3 days?"
 
 WEATHER: dict[str, Any] = {

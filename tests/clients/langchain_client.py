@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cases import ANSWER, TOOL, TOOLS_QUESTION, main, weather
+from cases import ANSWER, OBJECT_QUESTION, TOOL, TOOLS_QUESTION, main, weather
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
 
 
 def chat_model(url: str, model: str) -> ChatOpenAI:
@@ -55,6 +56,17 @@ def stream_tools(url: str, model: str) -> Mapping[str, Any]:
     return loop(lambda messages: joined(list(bound.stream(messages))))
 
 
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def structured(url: str, model: str) -> Mapping[str, Any]:
+    person = chat_model(url, model).with_structured_output(Person).invoke(OBJECT_QUESTION)
+    assert isinstance(person, Person)
+    return person.model_dump()
+
+
 def loop(ask: Callable[[list[BaseMessage]], AIMessage]) -> Mapping[str, Any]:
     calls: list[Mapping[str, Any]] = []
     messages: list[BaseMessage] = [HumanMessage(TOOLS_QUESTION)]
@@ -64,4 +76,4 @@ def loop(ask: Callable[[list[BaseMessage]], AIMessage]) -> Mapping[str, Any]:
     return {"text": message.text, "calls": calls}
 
 
-main({"answer": answer, "stream": stream, "tools": tools, "stream_tools": stream_tools})
+main({"answer": answer, "stream": stream, "tools": tools, "stream_tools": stream_tools, "structured": structured})

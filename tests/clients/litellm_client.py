@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import litellm
-from cases import ANSWER, TOOL, TOOLS_QUESTION, main, weather
+from cases import ANSWER, OBJECT_QUESTION, TOOL, TOOLS_QUESTION, main, weather
+from pydantic import BaseModel
 
 MESSAGES: list[Any] = [{"role": "user", "content": ANSWER}]
 
@@ -49,6 +50,17 @@ def stream_tools(url: str, model: str) -> Mapping[str, Any]:
     return loop(lambda messages: ask_streamed(url, model, messages, tools=[TOOL]))
 
 
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def structured(url: str, model: str) -> Mapping[str, Any]:
+    messages = [{"role": "user", "content": OBJECT_QUESTION}]
+    content = ask(url, model, messages, response_format=Person).choices[0].message.content
+    return Person.model_validate_json(content).model_dump()
+
+
 def loop(answer_to: Callable[[list[Any]], Any]) -> Mapping[str, Any]:
     calls: list[Mapping[str, Any]] = []
     messages: list[Any] = [{"role": "user", "content": TOOLS_QUESTION}]
@@ -60,4 +72,4 @@ def loop(answer_to: Callable[[list[Any]], Any]) -> Mapping[str, Any]:
     return {"text": message.content, "calls": calls}
 
 
-main({"answer": answer, "stream": stream, "tools": tools, "stream_tools": stream_tools})
+main({"answer": answer, "stream": stream, "tools": tools, "stream_tools": stream_tools, "structured": structured})

@@ -1,6 +1,8 @@
 // openai-node, as people use it: see test_clients.py for what each case must report.
 import OpenAI from "openai";
-import { ANSWER, TOOLS_QUESTION, WEATHER, main, weather } from "./cases.mjs";
+import { zodResponseFormat } from "openai/helpers/zod";
+import { z } from "zod";
+import { ANSWER, OBJECT_QUESTION, TOOLS_QUESTION, WEATHER, main, weather } from "./cases.mjs";
 
 const client = (url) => new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
 const messages = [{ role: "user", content: ANSWER }];
@@ -55,4 +57,14 @@ async function stream_tools(url, model) {
   return { text: await runner.finalContent(), calls };
 }
 
-await main({ answer, stream, tools, stream_tools });
+async function structured(url, model) {
+  const { choices } = await client(url).chat.completions.parse({
+    ...settings,
+    model,
+    messages: [{ role: "user", content: OBJECT_QUESTION }],
+    response_format: zodResponseFormat(z.object({ name: z.string(), age: z.number().int() }), "person"),
+  });
+  return choices[0].message.parsed;
+}
+
+await main({ answer, stream, tools, stream_tools, structured });

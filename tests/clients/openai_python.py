@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cases import ANSWER, TOOL, TOOLS_QUESTION, main, weather
+from cases import ANSWER, OBJECT_QUESTION, TOOL, TOOLS_QUESTION, main, weather
 from openai import OpenAI
+from pydantic import BaseModel
 
 MESSAGES: list[Any] = [{"role": "user", "content": ANSWER}]
 
@@ -64,6 +65,23 @@ def stream_tools(url: str, model: str) -> Mapping[str, Any]:
     return loop(ask)
 
 
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def structured(url: str, model: str) -> Mapping[str, Any]:
+    completion = client(url).chat.completions.parse(
+        model=model,
+        temperature=0,
+        messages=[{"role": "user", "content": OBJECT_QUESTION}],
+        response_format=Person,
+    )
+    person = completion.choices[0].message.parsed
+    assert isinstance(person, Person)
+    return person.model_dump()
+
+
 def loop(ask: Any) -> Mapping[str, Any]:
     calls: list[Mapping[str, Any]] = []
     messages: list[Any] = [{"role": "user", "content": TOOLS_QUESTION}]
@@ -75,4 +93,4 @@ def loop(ask: Any) -> Mapping[str, Any]:
     return {"text": message.content, "calls": calls}
 
 
-main({"answer": answer, "stream": stream, "tools": tools, "stream_tools": stream_tools})
+main({"answer": answer, "stream": stream, "tools": tools, "stream_tools": stream_tools, "structured": structured})

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 # Some of these libraries take seconds to import, on a busy machine many.
 PATIENCE_S = 120.0
 
-CASES = ("answer", "stream", "tools", "stream_tools")
+CASES = ("answer", "stream", "tools", "stream_tools", "structured")
 
 THOUGHT, TEXT = "Simple.", "Paris. 😀"
 # Text that looks like the end of its own markup, quotes and no ASCII must come through every client as it is.
@@ -35,6 +35,7 @@ CALL = (
     "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"
 )
 CONCLUSION = "It is sunny."
+PERSON = {"name": "Ada", "age": 36}
 
 # LiteLLM fetches a list of prices otherwise; LangChain reports to its maker if told to.
 QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false", "AI_SDK_LOG_WARNINGS": "false"}
@@ -87,6 +88,8 @@ def reply(message: Generate) -> list[int]:
     prompt = b"".join(map(tiny_tokenizer().token_bytes, message.prompt)).decode()
     if "SUNNY" in prompt:
         return tokens_of(f"All is known.\n</think>\n\n{CONCLUSION}")
+    if "person" in prompt:
+        return tokens_of(f"{THOUGHT}\n</think>\n\n{json.dumps(PERSON)}")
     return tokens_of(f"{THOUGHT}\n</think>\n\n{CALL if prompt.startswith('T:weather,;') else TEXT}")
 
 
@@ -98,6 +101,7 @@ async def test_a_client(tmp_path: Path, smollm2_server: str, name: str) -> None:
         asked = [(case, server.url, "tiny") for case in CASES] + [("answer", smollm2_server, "smollm2:135m")]
         *scripted, real = await to_thread.run_sync(client.reports, asked)
         prompts = [len(message.prompt) for message in server.engine.prompts()]
+        constrained = [message.grammar is not None for message in server.engine.prompts()]
     report = dict(zip(CASES, scripted, strict=True))
     for told in (report["answer"], report["stream"]):
         assert told["text"] == TEXT
@@ -109,6 +113,8 @@ async def test_a_client(tmp_path: Path, smollm2_server: str, name: str) -> None:
     assert "".join(report["stream"]["pieces"]) == TEXT
     for loop in (report["tools"], report["stream_tools"]):
         assert loop == {"text": CONCLUSION, "calls": [{"city": CITY, "days": 3}]}
-    # Two plain ones, and two loops of two turns each.
-    assert len(prompts) == 6
+    # Two plain ones, two loops of two turns each, and one with a schema.
+    assert len(prompts) == 7
+    assert constrained == [False] * 6 + [True]
+    assert report["structured"] == PERSON
     assert "Paris" in real["text"]

@@ -50,7 +50,7 @@ def test_a_fitting_value_is_taken(key: str, value: object, expected: object) -> 
         ("generation.top_p", 0),
         ("generation.temperature", math.nan),
         ("generation.temperature", True),
-        ("memory.kv_cache", "q8"),
+        ("memory.kv_cache", "q4"),
         ("memory.max_seq", "all"),
         ("memory.prefix_cache_bytes", (1 << 40) + 1),
         ("memory.prefix_cache", "auto"),

@@ -16,6 +16,7 @@ from hipfire.devices.cpu import CpuDevice
 from hipfire.devices.reference import ReferenceDevice
 from hipfire.dtypes import DTYPES
 from hipfire.errors import DeviceError, StepCancelled
+from hipfire.kernels.library import OpKind
 from hipfire.kernels.select import machine_variants
 from hipfire.program import ops
 
@@ -83,6 +84,32 @@ def test_a_half_precision_state_costs_its_rounding(device: CpuDevice) -> None:
     assert_same(found)
 
 
+def test_an_8_bit_state_costs_its_rounding(device: CpuDevice) -> None:
+    program, tensors = RandomModel(head_dim=72).build()
+    # Keys and values by blocks of 32, each with an error of at most its largest / 254.
+    found = compare(
+        program,
+        tensors,
+        prompt_in_two_slots(),
+        actual=device,
+        expected=ReferenceDevice.open(None),
+        tolerance=rounding_of(1e-1),
+        kv_cache="q8",
+    )
+    assert_same(found)
+
+
+def test_an_8_bit_state_takes_little_more_than_half(device: CpuDevice) -> None:
+    program, _ = RandomModel(head_dim=64).build()
+    limits = [
+        Limits(max_tokens=1, max_outputs=1, n_slots=n, max_seq=4096, kv_cache=kv)
+        for kv in ("q8", "f16")
+        for n in (1, 2)
+    ]
+    q8, q8_two, f16, f16_two = (device.load_nbytes(program, limit) for limit in limits)
+    assert (q8_two - q8) * 32 == (f16_two - f16) * 17
+
+
 @pytest.mark.parametrize("dtype", [name for name, dtype in DTYPES.items() if dtype.is_quantised])
 def test_every_op_is_the_references_but_for_quantised_activations(device: CpuDevice, dtype: str) -> None:
     program, tensors = RandomModel(dtype=dtype, n_embd=256, n_ff=512, head_dim=64, n_layers=1).build()
@@ -111,8 +138,9 @@ def run_chunks(device: CpuDevice, model: RandomModel, kv_cache: str, size: int) 
         executable.close()
 
 
-@pytest.mark.parametrize("kv_cache", ["f16", "f32"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("dtype", "kv_cache"), [*((dtype, kv) for dtype in DTYPES for kv in ("f16", "q8")), ("f32", "f32")]
+)
 def test_chunks_and_threads_do_not_change_a_bit(dtype: str, kv_cache: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=512, head_dim=64, n_layers=1)
     for variant in machine_variants():
@@ -123,6 +151,15 @@ def test_chunks_and_threads_do_not_change_a_bit(dtype: str, kv_cache: str) -> No
         for n_threads in (1, 3):
             found = run_chunks(CpuDevice.open(n_threads, variant=variant), model, kv_cache, 64)
             np.testing.assert_array_equal(found.view(np.uint32), whole.view(np.uint32))
+
+
+@pytest.mark.parametrize(("dtype", "kv_cache"), [*((dtype, "f16") for dtype in DTYPES), ("q4_1", "q8"), ("f32", "f32")])
+def test_variants_with_fused_multiply_add_agree_to_the_bit(dtype: str, kv_cache: str) -> None:
+    variants = [variant for variant in machine_variants() if variant != "x86_64"]
+    model = RandomModel(dtype=dtype, n_embd=256, n_ff=512, n_heads=6, n_kv_heads=2, head_dim=40, n_layers=1)
+    first, *others = (run_chunks(CpuDevice.open(2, variant=variant), model, kv_cache, 64) for variant in variants)
+    for found in others:
+        np.testing.assert_array_equal(found.view(np.uint32), first.view(np.uint32))
 
 
 @pytest.mark.parametrize("model", SHAPES, ids=range(len(SHAPES)))
@@ -196,7 +233,7 @@ def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
     np.testing.assert_array_equal(again.view(np.uint32), clean.view(np.uint32))
 
 
-@pytest.mark.parametrize("kv_cache", ["f16", "f32"])
+@pytest.mark.parametrize("kv_cache", ["f16", "q8", "f32"])
 @pytest.mark.parametrize("head_dim", [24, 10])
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 50])
 def test_a_copied_state_goes_on_as_the_original(device: CpuDevice, kv_cache: str, head_dim: int, n: int) -> None:
@@ -214,10 +251,11 @@ def test_a_copied_state_goes_on_as_the_original(device: CpuDevice, kv_cache: str
     np.testing.assert_array_equal(original.view(np.uint32), expected.view(np.uint32))
 
 
+@pytest.mark.parametrize("kv_cache", ["f16", "q8"])
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("window", [None, 7])
 def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(
-    device: CpuDevice, window: int | None, value: float
+    device: CpuDevice, window: int | None, value: float, kv_cache: str
 ) -> None:
     program, tensors = RandomModel(n_layers=1, n_kv_heads=1, head_dim=24, window=window).build()
     poison, at = 130, 37
@@ -227,7 +265,8 @@ def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(
     tokens = [token % 130 for token in TOKENS]
     clean = joined(make_step(tokens), make_step(tokens, slot=1))
     broken = joined(make_step([*tokens[:at], poison, *tokens[at + 1 :]]), make_step(tokens, slot=1))
-    executable = device.load(program, tensors, limits_for([clean]), on_progress=lambda fraction: None)
+    limits = limits_for([clean], kv_cache=kv_cache)
+    executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     # Each token's logit of the poisoned row of the tied table is no number either.
     expected = executable.run(clean, CancelFlag())[:, :poison].copy()
     found = executable.run(broken, CancelFlag())[:, :poison]
@@ -271,6 +310,18 @@ def test_a_step_that_was_cancelled_before_it_began_writes_nothing(device: CpuDev
     assert not executable._arena.any()  # noqa: SLF001  (where all that the ops write lies)
 
 
+def test_each_op_is_timed_when_asked(device: CpuDevice) -> None:
+    program, tensors = RandomModel(dtype="q8_0", n_embd=64, n_ff=96).build()
+    executable = device.load(program, tensors, limits_for([make_step(TOKENS)]), on_progress=lambda fraction: None)
+    op_ns = np.full(len(executable.op_kinds), -1, np.int64)
+    expected = executable.run(make_step(TOKENS), CancelFlag()).copy()
+    found = executable.run(make_step(TOKENS), CancelFlag(), op_ns=op_ns)
+    np.testing.assert_array_equal(found, expected)
+    assert (op_ns > 0).all()
+    n_quantising = sum(kind == OpKind.QUANTISE for kind in executable.op_kinds)
+    assert len(executable.op_kinds) == len(program.ops) + n_quantising
+
+
 def test_a_step_beyond_the_limits_is_refused(device: CpuDevice) -> None:
     program, tensors = RandomModel().build()
     executable = device.load(program, tensors, limits_for([make_step(TOKENS)]), on_progress=lambda fraction: None)
@@ -288,10 +339,10 @@ def test_a_step_beyond_the_limits_is_refused(device: CpuDevice) -> None:
 
 def test_what_the_device_lacks_is_an_error() -> None:
     program, tensors = RandomModel().build()
-    limits = Limits(max_tokens=1, max_outputs=1, n_slots=1, max_seq=32, kv_cache="q8")
-    with pytest.raises(DeviceError, match="q8"):
+    limits = Limits(max_tokens=1, max_outputs=1, n_slots=1, max_seq=32, kv_cache="q4")
+    with pytest.raises(DeviceError, match="q4"):
         CpuDevice.open(1).load(program, tensors, limits, on_progress=lambda fraction: None)
     with pytest.raises(DeviceError, match="0 threads"):
         CpuDevice.open(0)
-    with pytest.raises(DeviceError, match="avx512"):
-        CpuDevice.open(1, variant="x86_64_avx512")
+    with pytest.raises(DeviceError, match="avx1024"):
+        CpuDevice.open(1, variant="x86_64_avx1024")

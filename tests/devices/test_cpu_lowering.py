@@ -92,7 +92,7 @@ def check(program: Program, *, keep: bool = False) -> Plan:
         packed=dict.fromkeys(names, 8),
         states={state.name: 8 for state in program.states},
         formats=dict.fromkeys(DTYPES, 0),
-        kv_is_f16=True,
+        kv_format=1,
         max_seq=32,
     )
     lowered = lower(program, at)

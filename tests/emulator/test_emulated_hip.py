@@ -138,8 +138,9 @@ def test_stream_runs_when_it_is_waited_for(hip: ctypes.CDLL, add: c_void_p) -> N
     source, values = pinned_floats(hip, N)
     target, results = pinned_floats(hip, N)
     buffer, out = new_buffer(hip, 4 * N), new_buffer(hip, 4 * N)
-    values[:], results[:] = np.arange(N), 0
+    values[:], results[:] = 0, 0
     assert hip.hipMemcpyAsync(buffer, source, c_size_t(4 * N), TO_DEVICE, stream) == SUCCESS
+    values[:] = np.arange(N)  # pinned memory is read when the copy runs, not when it is queued
     assert launch_packed(hip, add, stream, buffer, buffer, out, N) == SUCCESS
     assert hip.hipMemcpyAsync(target, out, c_size_t(4 * N), TO_HOST, stream) == SUCCESS
     assert hip.hipEventRecord(event, stream) == SUCCESS

@@ -20,13 +20,17 @@ from hipfire.hip.library import HipLibrary
 from hipfire.kernels.select import load_variant, machine_variants
 
 
-def found_by_name(library: Path, folder: Path, arch: str) -> dict[str, object]:
-    """The report of a program for which the library is the system's."""
+def output_of(library: Path, folder: Path, arch: str, *arguments: str) -> str:
+    """Of a Python for which the library is the system's."""
     (folder / "libamdhip64.so").symlink_to(library)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "HIP_EMULATOR_ARCH": arch}
-    command = [sys.executable, "-m", "hipfire.devices.gpu_report"]
-    done = subprocess.run(command, env=environment, capture_output=True, check=True)
-    found: dict[str, object] = json.loads(done.stdout)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
+
+
+def found_by_name(library: Path, folder: Path, arch: str) -> dict[str, object]:
+    """What the report's program prints."""
+    found: dict[str, object] = json.loads(output_of(library, folder, arch, "-m", "hipfire.devices.gpu_report"))
     return found
 
 
@@ -41,6 +45,12 @@ def test_cards_and_whether_there_are_kernels(emulated_library: Path, tmp_path: P
         (1, "gfx90c", "0000:04:00.0", False),
     ]
     assert devices[0]["total_nbytes"] == 16 << 30
+
+
+def test_a_card_without_kernels_is_not_chosen(emulated_library: Path, tmp_path: Path) -> None:
+    program = "from hipfire.devices.hip import HipDevice; print(HipDevice.open(None, 1).description)"
+    printed = output_of(emulated_library, tmp_path, "gfx90c,gfx1100", "-c", program)
+    assert printed == "hip:1 (Emulated gfx1100, gfx1100)\n"
 
 
 def test_a_runtime_without_cards(emulated_library: Path, tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ def test_missing_barrier_is_a_race(kernel: KernelNamed, rng: np.random.Generator
         check_softmax(faulty, rng, N, 256)
 
 
+def test_writing_what_another_wave_still_reads_is_a_race(kernel: KernelNamed, rng: np.random.Generator) -> None:
+    a, out = floats(rng, 256), np.zeros(256, np.float32)
+    with pytest.raises(
+        GpuFault, match=r"race in LDS: lane \d+ of wave \d+ writes byte 0x\w+, which wave \d+ read since"
+    ):
+        kernel("staged.hip", "reused")(a, out, c_int(256), grid=(1,), block=(256,))
+
+
 def waits_of(code: bytes, arch: str, name: str) -> list[int]:
     """Where in a code object's file the waits of a kernel are, as offsets of their words."""
     found = read_code_object(code)

@@ -94,7 +94,7 @@ static void replay(void)
     MOVE(step->positions);
     MOVE(step->slots);
     MOVE(step->output_rows);
-    if (!pool || !hf_run(pool, ops, n_ops, step, &cancel))
+    if (!pool || !hf_run(pool, ops, n_ops, step, &cancel, NULL))
         exit(4);
     hf_pool_close(pool);
     fwrite(result, 1, (size_t)nbytes, stdout);

@@ -1,6 +1,7 @@
 """The build of the C kernels: what is rebuilt, what comes out, and what is said when it cannot be done."""
 
 import importlib.util
+import platform
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from hipfire.kernels import build
+from hipfire.kernels.select import machine_variants
 
 VARIANT = build.VARIANTS[0]
 SOURCE = '__attribute__((visibility("default"))) int answer(void) { return %d; }\nconst char *where = __FILE__;\n'
@@ -71,6 +73,18 @@ def test_missing_compiler_is_said_with_the_remedy(tmp_path: Path, monkeypatch: p
 def test_unknown_target_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert build.main(["--target", "sparc64-linux-gnu", "--out", str(tmp_path)]) == 1
     assert "nothing to build for sparc64" in capsys.readouterr().err
+
+
+def test_the_best_variant_that_the_cpu_has_is_among_those_tested() -> None:
+    """Every test of the kernels runs for each variant of `machine_variants`: none may be missed where it would run."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if platform.machine() != "x86_64" or not cpuinfo.exists():
+        pytest.skip("tells of x86-64 under Linux only")
+    flags = set(cpuinfo.read_text().split("flags\t\t: ")[1].splitlines()[0].split())
+    avx2 = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"}
+    avx512 = avx2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"}
+    expected = [name for name, needs in (("x86_64_avx512", avx512), ("x86_64_avx2", avx2)) if needs <= flags]
+    assert machine_variants() == (*expected, "x86_64")
 
 
 def test_hook_names_the_platform_in_the_wheels_tag() -> None:

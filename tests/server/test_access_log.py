@@ -54,6 +54,22 @@ async def test_a_path_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages[0].startswith(r"GET /a%0Ab\xff 200, ")
 
 
-async def test_health_checks_are_quiet(caplog: pytest.LogCaptureFixture) -> None:
-    await request(b"/health", START, END)
+@pytest.mark.parametrize("path", [b"/health", b"/stats"])
+async def test_what_is_asked_for_all_the_time_is_quiet(path: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    await request(path, START, END)
     assert caplog.messages == []
+
+
+async def test_a_line_has_its_parts_for_programs(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    await request(b"/v1/models", START, END)
+    (record,) = caplog.records
+    assert record.__dict__["fields"] == {
+        "method": "GET",
+        "path": "/v1/models",
+        "status": 200,
+        "complete": True,
+        "duration_ms": 0.0,
+    }

@@ -173,9 +173,11 @@ async def test_breaking_off_a_stream_stops_the_engine(store: Store) -> None:
 
 async def test_the_timeout_of_a_client_stops_the_engine(store: Store) -> None:
     def impatient(client: OpenAI) -> None:
-        client.chat.completions.create(model="tiny", messages=MESSAGES, timeout=httpx.Timeout(0.05))
+        client.chat.completions.create(model="tiny", messages=MESSAGES, timeout=httpx.Timeout(0.3))
 
     async with scripted_server(store, script(hold_after=1)) as server:
+        # The request must have come to the engine by the time that its client loses patience.
+        await server.service.prewarm()
         with pytest.raises(openai.APITimeoutError):
             await ask(server, impatient)
         while not server.engine.cancelled:

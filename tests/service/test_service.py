@@ -176,6 +176,15 @@ class TestModels:
                 await events_of(service.chat(a_job(model="/etc/passwd")))
             assert engine.heard == []
 
+    async def test_what_the_server_was_started_with_may_be_named_by_its_path(self, store: Store) -> None:
+        elsewhere = store.models_dir.parent / "elsewhere.gguf"
+        elsewhere.symlink_to(store.models_dir / "tiny.gguf")
+        settings = some_settings(serve={"default_model": str(elsewhere)})
+        async with scripted_service(store, hello(), settings=settings) as (service, _):
+            assert (await service.resolve(str(elsewhere))).path == elsewhere
+            with pytest.raises(ModelNotFound, match="path"):
+                await service.resolve(str(elsewhere.with_name("other.gguf")))
+
     async def test_a_load_that_fails_is_told_to_those_who_wait_for_it(
         self, store: Store, mock_clock: MockClock
     ) -> None:

@@ -38,11 +38,21 @@ def test_an_argument_that_holds_closing_markup(family: Family, closer: str) -> N
 
 
 @each_caller
-def test_an_argument_that_holds_a_whole_call(family: Family) -> None:
+@pytest.mark.parametrize("n_calls", [1, 2])
+def test_an_argument_that_holds_whole_calls(family: Family, n_calls: int) -> None:
     write = WRITERS[family.name]
-    text = f"First {write('x')} then"
+    text = f"First {' and '.join([write('x')] * n_calls)} then"
     if family.name not in UNWRITABLE:
         assert read(family, cut(write(text), 3), declared=NOTE).calls == (("note", {"text": text}),)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v4", "minimax"])
+def test_what_is_said_of_invocations_behind_them_is_text(name: str) -> None:
+    (family,) = (family for family in CALLERS if family.name == name)
+    assert family.syntax is not None
+    closer = "</｜DSML｜invoke>" if name == "deepseek-v4" else "</invoke>"
+    output = f"{WRITERS[name]('x')}\n\nIt ended with {closer}."
+    assert read(family, cut(output, 3), declared=NOTE).calls == (("note", {"text": "x"}),)
 
 
 @each_thinker

@@ -39,6 +39,7 @@ def render(source: str, messages: list[dict[str, Any]] = HELLO, **kwargs: Any) -
             "{{ {'b': 1, 'a': 'é'} | tojson(indent=1, sort_keys=true, ensure_ascii=true) }}",
             '{\n "a": "\\u00e9",\n "b": 1\n}',
         ),
+        ("{{ messages | map(attribute='role') | tojson }}", '["user"]'),
         ("{{ [1, 2] | tojson(separators=(',', ':')) }}", "[1,2]"),
         ("{{ '<&>' }}{{ '<' | safe }}", "<&><"),
         # The loop controls, the loop's own variables, and a namespace.

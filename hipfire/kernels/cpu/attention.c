@@ -1,242 +1,300 @@
 /* Causal attention with an online softmax over tiles of 32 positions (FlashAttention's recurrence).
  *
- * Tiles begin at absolute positions that are multiples of 32, and a row goes through them in order: its result does not
- * depend on which rows share the step. Keys lie as [slot][kv head][position / 8][dim][8 positions], so that eight scores
- * are one vector; values as [slot][kv head][position][dim], rows filled up to whole vectors. max_seq is a multiple of 32.
+ * Tiles begin at absolute positions that are multiples of 32, and a query goes through them in order: its result does
+ * not depend on which others share its tiles. A query is one head of one row. Those of several rows, and of the heads
+ * that have their keys and values in common, share what it costs to load a tile and turn it into floats.
  */
-#include "formats.h"
 #include "kernels.h"
+#include "kv.h"
 
-enum { TILE = 32, TILE_GROUPS = TILE / LANES, ROWS_AT_ONCE = 4, DIMS_AT_ONCE = 16 };
+enum {
+#if defined(__AVX512F__)
+    QUERIES_AT_ONCE = 8, /* that share the loads of a tile, and vectors of its 32 positions or of the dims: */
+    VECTORS_AT_ONCE = 2, /* as many sums as the registers hold */
+#else
+    QUERIES_AT_ONCE = 4,
+    VECTORS_AT_ONCE = 1,
+#endif
+    MAX_QUERIES = 48, /* of one work item */
+};
 
-/* The scratch holds the outputs of a head's rows: hf_scratch_nbytes counts tiles of a matrix. */
-_Static_assert(ROWS_AT_ONCE * TILE_COLUMNS * sizeof(float) <= sizeof(struct tile), "scratch is too small for attention");
-
-EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, bool is_f16)
+EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, int32_t format)
 {
-    return (int64_t)n_slots * n_kv_heads * max_seq * padded_dim(head_dim) * (is_f16 ? 2 : 4);
+    return (int64_t)n_slots * n_kv_heads * (max_seq / KV_TILE) * kv_tile_nbytes(format, head_dim);
+}
+
+EXPORT int64_t hf_attention_scratch_nbytes(int32_t head_dim)
+{
+    return (int64_t)sizeof(float) * padded_dim(head_dim) * (2 * KV_TILE + MAX_QUERIES);
 }
 
 /* In whole tiles: a few positions more than was asked for do no harm. */
 EXPORT void hf_kv_copy(const struct op *op, int32_t source, int32_t target, int32_t n_positions)
 {
-    const int64_t element = op->kv_is_f16 ? 2 : 4, n_rows = ((int64_t)n_positions + TILE - 1) / TILE * TILE;
-    const int64_t key = op->head_dim * element, value = padded_dim(op->head_dim) * element;
+    const int64_t n_tiles = ((int64_t)n_positions + KV_TILE - 1) / KV_TILE;
+    const size_t nbytes = (size_t)(n_tiles * kv_tile_nbytes(op->kv_format, op->head_dim));
     for (int h = 0; h < op->n_kv_heads; h++) {
-        const int64_t from = ((int64_t)source * op->n_kv_heads + h) * op->max_seq;
-        const int64_t to = ((int64_t)target * op->n_kv_heads + h) * op->max_seq;
-        memcpy(op->keys + to * key, op->keys + from * key, (size_t)(n_rows * key));
-        memcpy(op->values + to * value, op->values + from * value, (size_t)(n_rows * value));
+        memcpy(kv_tile_at(op, op->keys, target, h, 0), kv_tile_at(op, op->keys, source, h, 0), nbytes);
+        memcpy(kv_tile_at(op, op->values, target, h, 0), kv_tile_at(op, op->values, source, h, 0), nbytes);
     }
 }
 
-INLINE f32x8 load_kv(bool is_f16, const uint8_t *state, int64_t at)
-{
-    return is_f16 ? load_f16_as_f32(state + at * 2) : load_f32x8(state + at * 4);
-}
-
-/* scores[r][g] = q[r] @ keys of positions 8 g .. 8 g + 7 of the tile. */
-INLINE void score_tile(bool is_f16, const float *const *q, int n, const uint8_t *keys, int64_t tile_at, int dim,
-                       f32x8 scores[][TILE_GROUPS])
-{
-    const int at_once = n == 1 ? TILE_GROUPS : TILE_GROUPS / 2;
-    for (int g = 0; g < TILE_GROUPS; g += at_once) {
-        f32x8 acc[ROWS_AT_ONCE][TILE_GROUPS];
-        for (int r = 0; r < n; r++)
-            for (int c = 0; c < at_once; c++)
-                acc[r][c] = splat(0.0f);
-        for (int i = 0; i < dim; i++)
-            for (int c = 0; c < at_once; c++) {
-                const f32x8 k = load_kv(is_f16, keys, tile_at + ((int64_t)(g + c) * dim + i) * LANES);
-                for (int r = 0; r < n; r++)
-                    acc[r][c] = fma8(splat(q[r][i]), k, acc[r][c]);
-            }
-        for (int r = 0; r < n; r++)
-            for (int c = 0; c < at_once; c++)
-                scores[r][g + c] = acc[r][c];
-    }
-}
-
-struct softmax {
-    float largest;
-    f32x8 sum; /* by lane; added up at the end */
+/* The positions of a tile that a query sees: [from, to), empty where it sees none. */
+struct span {
+    int from, to;
 };
 
-/* Turn a row's scores of the tile at `first` into weights; return what the earlier ones must be multiplied with. */
-INLINE float soften(struct softmax *state, f32x8 *scores, float scale, int64_t first, int64_t begin, int64_t end)
+struct query {
+    const float *q;
+    float *out;         /* the weighted sum of values so far, in scratch */
+    int64_t begin, end; /* the positions that it sees */
+    float largest;      /* score so far */
+    f32x16 sum;         /* of the weights, by lane; added up at the end */
+};
+
+/* scores[r] = the queries' products with the 32 keys[dim][32]. */
+INLINE void score(const struct query *queries, int n, const float *keys, int dim, f32x16 scores[][KV_TILE_VECTORS])
 {
-    const i32x8 lane = {0, 1, 2, 3, 4, 5, 6, 7};
-    const f32x8 lowest = splat(-__builtin_inff());
-    i32x8 seen[TILE_GROUPS];
-    f32x8 top = splat(state->largest);
-    for (int g = 0; g < TILE_GROUPS; g++) {
-        const i32x8 position = lane + (int32_t)(first + g * LANES);
-        seen[g] = (position >= (int32_t)begin) & (position < (int32_t)end);
-        scores[g] = select8(seen[g], scores[g] * splat(scale), lowest);
-        top = max8(scores[g], top);
+    for (int v = 0; v < KV_TILE_VECTORS; v += VECTORS_AT_ONCE) {
+        f32x16 acc[QUERIES_AT_ONCE][VECTORS_AT_ONCE];
+        for (int r = 0; r < n; r++)
+            for (int c = 0; c < VECTORS_AT_ONCE; c++)
+                acc[r][c] = splat(0.0f);
+        for (int i = 0; i < dim; i++) {
+            f32x16 key[VECTORS_AT_ONCE];
+            for (int c = 0; c < VECTORS_AT_ONCE; c++)
+                key[c] = load_f32x16(keys + i * KV_TILE + (v + c) * LANES);
+            for (int r = 0; r < n; r++)
+                for (int c = 0; c < VECTORS_AT_ONCE; c++)
+                    acc[r][c] = fma16(splat(queries[r].q[i]), key[c], acc[r][c]);
+        }
+        for (int r = 0; r < n; r++)
+            for (int c = 0; c < VECTORS_AT_ONCE; c++)
+                scores[r][v + c] = acc[r][c];
     }
-    const float largest = largest8(top);
-    const float shrink = state->largest == -__builtin_inff() ? 0.0f : exp8(splat(state->largest - largest))[0];
-    f32x8 sum = state->sum * splat(shrink);
-    for (int g = 0; g < TILE_GROUPS; g++) {
-        const f32x8 weight = exp8(scores[g] - splat(largest));
-        scores[g] = select8(seen[g], weight, splat(0.0f));
-        sum += scores[g];
+}
+
+/* Turn a query's scores of a tile, of which it sees a part, into weights; return what the earlier weights must be
+ * multiplied with. */
+INLINE float soften(struct query *query, f32x16 *scores, float scale, struct span seen)
+{
+    const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const bool sees_all = seen.from == 0 && seen.to == KV_TILE;
+    i32x16 is_seen[KV_TILE_VECTORS];
+    f32x16 top = splat(query->largest);
+    for (int v = 0; v < KV_TILE_VECTORS; v++) {
+        scores[v] *= splat(scale);
+        if (!sees_all) {
+            is_seen[v] = (lane + v * LANES >= seen.from) & (lane + v * LANES < seen.to);
+            scores[v] = choose(is_seen[v], scores[v], splat(-__builtin_inff()));
+        }
+        top = larger(scores[v], top);
     }
-    *state = (struct softmax){largest, sum};
+    const float largest = largest_lane(top);
+    float shrink = 1.0f;
+    if (largest != query->largest)
+        shrink = query->largest == -__builtin_inff() ? 0.0f : exponential(splat(query->largest - largest))[0];
+    query->largest = largest;
+    query->sum *= splat(shrink);
+    for (int v = 0; v < KV_TILE_VECTORS; v++) {
+        scores[v] = exponential(scores[v] - splat(largest));
+        if (!sees_all)
+            scores[v] = choose(is_seen[v], scores[v], splat(0.0f));
+        query->sum += scores[v];
+    }
     return shrink;
 }
 
-/* out[r] = out[r] * shrink[r] + weights[r] @ the values of positions [from, to) of the tile. */
-INLINE void add_values(bool is_f16, float *const *out, int n, const float weights[][TILE], const float *shrink,
-                       const uint8_t *values, int64_t tile_at, int from, int to, int dim)
+/* out = out * shrink + weights @ values[from .. to) for n queries. */
+INLINE void add_values(const struct query *queries, int n, const float weights[][KV_TILE], const float *shrink,
+                       const float *values, struct span span, int dim)
 {
-    const int width = n == 1 ? 4 * DIMS_AT_ONCE : DIMS_AT_ONCE;
     for (int i = 0; i < dim;) {
-        const int vectors = (dim - i < width ? LANES : width) / LANES;
-        f32x8 acc[ROWS_AT_ONCE][4 * DIMS_AT_ONCE / LANES];
-#define WITH(vectors)                                                                            \
-    {                                                                                            \
-        for (int r = 0; r < n; r++)                                                              \
-            for (int c = 0; c < vectors; c++)                                                    \
-                acc[r][c] = load_f32x8(out[r] + i + c * LANES) * splat(shrink[r]);               \
-        for (int t = from; t < to; t++)                                                          \
-            for (int c = 0; c < vectors; c++) {                                                  \
-                const f32x8 v = load_kv(is_f16, values, tile_at + (int64_t)t * dim + i + c * LANES); \
-                for (int r = 0; r < n; r++)                                                      \
-                    acc[r][c] = fma8(splat(weights[r][t]), v, acc[r][c]);                        \
-            }                                                                                    \
-        for (int r = 0; r < n; r++)                                                              \
-            for (int c = 0; c < vectors; c++)                                                    \
-                store_f32x8(out[r] + i + c * LANES, acc[r][c]);                                  \
+        const int vectors = dim - i < VECTORS_AT_ONCE * LANES ? 1 : VECTORS_AT_ONCE;
+        f32x16 acc[QUERIES_AT_ONCE][VECTORS_AT_ONCE];
+#define WITH(vectors)                                                                             \
+    {                                                                                             \
+        for (int r = 0; r < n; r++)                                                               \
+            for (int c = 0; c < vectors; c++)                                                     \
+                acc[r][c] = load_f32x16(queries[r].out + i + c * LANES) * splat(shrink[r]);       \
+        for (int t = span.from; t < span.to; t++)                                                 \
+            for (int c = 0; c < vectors; c++) {                                                   \
+                const f32x16 value = load_f32x16(values + (int64_t)t * dim + i + c * LANES);      \
+                for (int r = 0; r < n; r++)                                                       \
+                    acc[r][c] = fma16(splat(weights[r][t]), value, acc[r][c]);                    \
+            }                                                                                     \
+        for (int r = 0; r < n; r++)                                                               \
+            for (int c = 0; c < vectors; c++)                                                     \
+                store_f32x16(queries[r].out + i + c * LANES, acc[r][c]);                          \
     }
         if (vectors == 1)
             WITH(1)
-        else if (n == 1)
-            WITH(4 * DIMS_AT_ONCE / LANES)
         else
-            WITH(DIMS_AT_ONCE / LANES)
+            WITH(VECTORS_AT_ONCE)
 #undef WITH
         i += vectors * LANES;
     }
 }
 
-/* The positions of a tile that a row sees: [from, to), empty where it sees none. */
-struct span {
-    int from, to;
-};
-
-INLINE struct span span_in_tile(int64_t first, int64_t begin, int64_t end)
+INLINE struct span span_in_tile(const struct query *query, int64_t first)
 {
-    if (first >= end || first + TILE <= begin)
+    const int64_t begin = query->begin - first, end = query->end - first;
+    if (end <= 0 || begin >= KV_TILE)
         return (struct span){0, 0};
-    return (struct span){begin > first ? (int)(begin - first) : 0, end - first < TILE ? (int)(end - first) : TILE};
+    return (struct span){begin > 0 ? (int)begin : 0, end < KV_TILE ? (int)end : KV_TILE};
 }
 
-/* add_values for rows that see different parts of the tile: together where all see, row by row at the edges. Weights
+/* add_values for queries that see different parts of the tile: together where all see, one by one at the edges. Weights
  * of 0 would do there for numbers, but they do not hide a value that is infinite or NaN. */
-INLINE void add_seen_values(bool is_f16, float *const *out, int n, const float weights[][TILE], float *shrink,
-                            const uint8_t *values, int64_t tile_at, const struct span *seen, int dim)
+INLINE void add_seen_values(const struct query *queries, int n, const float weights[][KV_TILE], float *shrink,
+                            const float *values, const struct span *seen, int dim)
 {
+    const float kept = 1.0f;
     struct span common = seen[0];
     for (int r = 1; r < n; r++) {
         common.from = seen[r].from > common.from ? seen[r].from : common.from;
         common.to = seen[r].to < common.to ? seen[r].to : common.to;
     }
     if (common.from >= common.to)
-        common.from = common.to = TILE;
+        common.from = common.to = KV_TILE;
     for (int r = 0; r < n; r++) {
-        const int to = seen[r].to < common.from ? seen[r].to : common.from;
-        if (seen[r].from < to) {
-            add_values(is_f16, out + r, 1, weights + r, shrink + r, values, tile_at, seen[r].from, to, dim);
-            shrink[r] = 1.0f;
+        const struct span before = {seen[r].from, seen[r].to < common.from ? seen[r].to : common.from};
+        if (before.from < before.to) {
+            add_values(queries + r, 1, weights + r, shrink + r, values, before, dim);
+            shrink[r] = kept;
         }
     }
     if (common.from < common.to)
-        add_values(is_f16, out, n, weights, shrink, values, tile_at, common.from, common.to, dim);
-    const float kept = 1.0f;
+        add_values(queries, n, weights, shrink, values, common, dim);
     for (int r = 0; r < n; r++)
         if (common.to < seen[r].to)
-            add_values(is_f16, out + r, 1, weights + r, &kept, values, tile_at, common.to, seen[r].to, dim);
+            add_values(queries + r, 1, weights + r, &kept, values, (struct span){common.to, seen[r].to}, dim);
 }
 
-/* Rows row .. row + n - 1 of one head. They are of one slot and follow each other in position. */
-INLINE void attend(bool is_f16, const struct op *op, const struct step *step, int64_t row, int n, int head, float *scratch)
+/* One tile for n queries that share its loads. */
+INLINE void attend_tile(const struct op *op, struct query *queries, int n, const float *keys, const float *values,
+                        int64_t first)
+{
+    f32x16 scores[QUERIES_AT_ONCE][KV_TILE_VECTORS];
+    float weights[QUERIES_AT_ONCE][KV_TILE], shrink[QUERIES_AT_ONCE];
+    struct span seen[QUERIES_AT_ONCE];
+    score(queries, n, keys, op->head_dim, scores);
+    for (int r = 0; r < n; r++) {
+        seen[r] = span_in_tile(queries + r, first);
+        /* A tile wholly outside of the query's span leaves it as it is. */
+        shrink[r] = seen[r].to ? soften(queries + r, scores[r], op->scale, seen[r]) : 1.0f;
+        memcpy(weights[r], scores[r], sizeof weights[r]);
+    }
+    add_seen_values(queries, n, weights, shrink, values, seen, padded_dim(op->head_dim));
+}
+
+static void attend_queries(const struct op *op, struct query *queries, int n, const float *keys, const float *values,
+                           int64_t first)
+{
+    while (n > 0) {
+        const int together = n < QUERIES_AT_ONCE ? n < 4 ? n : 4 : QUERIES_AT_ONCE;
+        switch (together) {
+        case 1:
+            attend_tile(op, queries, 1, keys, values, first);
+            break;
+        case 2:
+            attend_tile(op, queries, 2, keys, values, first);
+            break;
+        case 3:
+            attend_tile(op, queries, 3, keys, values, first);
+            break;
+        case 4:
+            attend_tile(op, queries, 4, keys, values, first);
+            break;
+        default:
+            attend_tile(op, queries, QUERIES_AT_ONCE, keys, values, first);
+        }
+        queries += together;
+        n -= together;
+    }
+}
+
+/* A tile's keys and values as floats. */
+static void unpack_tile(const struct op *op, uint8_t *keys, uint8_t *values, int n_values, float *key_floats,
+                        float *value_floats)
+{
+#define AS(format)                                                          \
+    case format:                                                            \
+        kv_unpack_keys(format, op, keys, key_floats);                       \
+        kv_unpack_values(format, op, values, 0, n_values, value_floats);    \
+        break
+    switch (op->kv_format) {
+        AS(KV_F32);
+        AS(KV_F16);
+        AS(KV_Q8);
+    }
+#undef AS
+}
+
+/* The heads [head, head + n_heads) of rows [row, end), which are of one slot and follow each other in position. The heads
+ * have one KV head. */
+static void attend(const struct op *op, const struct step *step, int64_t row, int64_t end, int head, int n_heads,
+                   float *scratch)
 {
     const int dim = op->head_dim, padded = padded_dim(dim), kv_head = head / (op->n_heads / op->n_kv_heads);
-    const int64_t plane = ((int64_t)step->slots[row] * op->n_kv_heads + kv_head) * op->max_seq;
-    const int64_t last_end = step->positions[row + n - 1] + 1;
-    const float *q[ROWS_AT_ONCE];
-    float *out[ROWS_AT_ONCE];
-    int64_t begin[ROWS_AT_ONCE], end[ROWS_AT_ONCE];
-    struct softmax state[ROWS_AT_ONCE];
-    for (int r = 0; r < n; r++) {
-        end[r] = step->positions[row + r] + 1;
-        begin[r] = op->window && end[r] > op->window ? end[r] - op->window : 0;
-        q[r] = op->x + (row + r) * op->width_in + head * dim;
-        out[r] = scratch + r * padded;
-        memset(out[r], 0, (size_t)padded * sizeof(float));
-        state[r] = (struct softmax){-__builtin_inff(), splat(0.0f)};
+    const int64_t slot = step->slots[row], last_end = step->positions[end - 1] + 1;
+    const int n = (int)(end - row) * n_heads;
+    float *keys = scratch, *values = keys + KV_TILE * padded, *sums = values + KV_TILE * padded;
+    struct query queries[MAX_QUERIES];
+    memset(sums, 0, (size_t)(n * padded) * sizeof(float));
+    for (int i = 0; i < n; i++) {
+        const int64_t at = row + i / n_heads, seen = step->positions[at] + 1;
+        queries[i] = (struct query){
+            .q = op->x + at * op->width_in + (head + i % n_heads) * dim,
+            .out = sums + i * padded,
+            .begin = op->window && seen > op->window ? seen - op->window : 0,
+            .end = seen,
+            .largest = -__builtin_inff(),
+        };
     }
-    for (int64_t first = begin[0] / TILE * TILE; first < last_end; first += TILE) {
-        f32x8 scores[ROWS_AT_ONCE][TILE_GROUPS];
-        float weights[ROWS_AT_ONCE][TILE], shrink[ROWS_AT_ONCE];
-        struct span seen[ROWS_AT_ONCE];
-        score_tile(is_f16, q, n, op->keys, (plane + first) * dim, dim, scores);
-        for (int r = 0; r < n; r++) {
-            seen[r] = span_in_tile(first, begin[r], end[r]);
-            /* A tile wholly outside of the row's span leaves it as it is. */
-            shrink[r] = seen[r].to ? soften(&state[r], scores[r], op->scale, first, begin[r], end[r]) : 1.0f;
-            memcpy(weights[r], scores[r], sizeof weights[r]);
-        }
-        add_seen_values(is_f16, out, n, weights, shrink, op->values, (plane + first) * padded, seen, padded);
+    for (int64_t first = queries[0].begin / KV_TILE * KV_TILE; first < last_end; first += KV_TILE) {
+        const int n_values = last_end - first < KV_TILE ? (int)(last_end - first) : KV_TILE;
+        unpack_tile(op, kv_tile_at(op, op->keys, slot, kv_head, first), kv_tile_at(op, op->values, slot, kv_head, first),
+                    n_values, keys, values);
+        attend_queries(op, queries, n, keys, values, first);
     }
-    for (int r = 0; r < n; r++) {
-        const float inverse = 1.0f / sum8(state[r].sum);
-        float *result = op->out + (row + r) * op->width_out + head * dim;
-        for (int i = 0; i < dim; i++)
-            result[i] = out[r][i] * inverse;
+    for (int i = 0; i < n; i++) {
+        const float inverse = 1.0f / sum_lanes(queries[i].sum);
+        float *result = op->out + (row + i / n_heads) * op->width_out + (head + i % n_heads) * dim;
+        for (int e = 0; e < dim; e++)
+            result[e] = queries[i].out[e] * inverse;
     }
 }
 
-INLINE void attend_rows(bool is_f16, const struct op *op, const struct step *step, int64_t row, int n, int head,
-                        float *scratch)
+/* The end of the rows from `row` on that are of one slot and follow each other, so that they can share their tiles. */
+static int64_t end_of_run(const struct step *step, int64_t row, int64_t end)
 {
-    if (n == ROWS_AT_ONCE)
-        attend(is_f16, op, step, row, ROWS_AT_ONCE, head, scratch);
-    else
-        for (int r = 0; r < n; r++)
-            attend(is_f16, op, step, row + r, 1, head, scratch);
+    int64_t at = row + 1;
+    while (at < end && step->slots[at] == step->slots[row] && step->positions[at] == step->positions[at - 1] + 1)
+        at++;
+    return at;
 }
 
-/* How many of the four rows from `row` on are of one slot and follow each other, so that they can share their tiles. */
-static int rows_together(const struct step *step, int64_t row)
-{
-    int n = 1;
-    while (n < ROWS_AT_ONCE && row + n < step->n_tokens && step->slots[row + n] == step->slots[row] &&
-           step->positions[row + n] == step->positions[row] + n)
-        n++;
-    return n;
-}
-
-/* Work items are four rows of one head. In a batch rows of several sequences may fall into one item: then each of them
- * goes by itself. The latest rows come first, since they have the most to do. */
+/* Work items are some rows of the heads that have a KV head in common; of some of these heads only, where there would be
+ * too few items for the threads. In a batch rows of several sequences may fall into one item: then each run of them goes
+ * by itself. The latest rows come first, since they have the most to do. */
 void run_attention(const struct op *op, const struct step *step, struct worker *worker)
 {
-    const int64_t n_blocks = (step->n_tokens + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, n = n_blocks * op->n_heads;
+    const int group = op->n_heads / op->n_kv_heads, n_threads = pool_n_threads(worker->pool);
+    int n_heads = group < MAX_QUERIES ? group : MAX_QUERIES;
+    const int64_t n_rows = MAX_QUERIES / n_heads, n_blocks = (step->n_tokens + n_rows - 1) / n_rows;
+    while (n_heads > 1 && n_blocks * op->n_kv_heads * ((group + n_heads - 1) / n_heads) < n_threads)
+        n_heads = (n_heads + 1) / 2;
+    const int parts = (group + n_heads - 1) / n_heads;
+    const int64_t per_block = (int64_t)op->n_kv_heads * parts, n = n_blocks * per_block;
     for (int64_t item; (item = pool_claim(worker, n, 1)) < n;) {
-        const int head = (int)(item % op->n_heads);
-        const int64_t row = (n_blocks - 1 - item / op->n_heads) * ROWS_AT_ONCE;
-        const int64_t end = row + ROWS_AT_ONCE < step->n_tokens ? row + ROWS_AT_ONCE : step->n_tokens;
-        for (int64_t at = row; at < end;) {
-            int together = rows_together(step, at);
-            if (at + together > end)
-                together = (int)(end - at);
-            if (op->kv_is_f16)
-                attend_rows(true, op, step, at, together, head, (float *)worker->scratch);
-            else
-                attend_rows(false, op, step, at, together, head, (float *)worker->scratch);
-            at += together;
+        const int kv_head = (int)(item % per_block / parts), part = (int)(item % per_block % parts);
+        const int skipped = part * n_heads, heads = group - skipped < n_heads ? group - skipped : n_heads;
+        const int64_t row = (n_blocks - 1 - item / per_block) * n_rows;
+        const int64_t end = row + n_rows < step->n_tokens ? row + n_rows : step->n_tokens;
+        for (int64_t at = row, stop; at < end; at = stop) {
+            stop = end_of_run(step, at, end);
+            attend(op, step, at, stop, kv_head * group + skipped, heads, (float *)worker->scratch);
         }
     }
 }

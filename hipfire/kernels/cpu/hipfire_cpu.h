@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Raised with every change of a struct or function below; devices/cpu.py refuses a library of another number. */
-enum { ABI_VERSION = 4 };
+enum { ABI_VERSION = 6 };
 
 enum op_kind {
     OP_EMBED,
@@ -21,6 +21,9 @@ enum op_kind {
     OP_QUANTISE,
     N_OP_KINDS
 };
+
+/* Element types of the keys and values (kv.h). */
+enum kv_format { KV_F32, KV_F16, KV_Q8 };
 
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
 
@@ -50,7 +53,7 @@ struct op {
     int32_t n_heads, n_kv_heads, head_dim, n_rot, interleaved;
     int32_t window; /* 0: none */
     int32_t activation;
-    int32_t kv_is_f16, max_seq;
+    int32_t kv_format, max_seq;
     float eps, scale;
 };
 
@@ -63,16 +66,17 @@ struct step {
 struct pool;
 
 EXPORT int32_t hf_abi_version(void);
-/* Whether the machine can run the variant: "x86_64", "x86_64_avx2", "aarch64". */
+/* Whether the machine can run the variant: "x86_64", "x86_64_avx2", "x86_64_avx512", "aarch64". */
 EXPORT bool hf_machine_has(const char *variant);
 /* The name of format number i, or null past the last. */
 EXPORT const char *hf_format_name(int32_t i);
 EXPORT int64_t hf_packed_nbytes(int32_t format, int64_t n_out, int64_t n_in);
 EXPORT int64_t hf_q16_row_nbytes(int64_t n);
-/* Scratch that a thread needs for a matrix of n_in columns, or for heads of n_in elements. */
-EXPORT int64_t hf_scratch_nbytes(int64_t n_in);
+/* Scratch that a thread needs for a matrix of n_in columns, and for attention with heads of head_dim elements. */
+EXPORT int64_t hf_linear_scratch_nbytes(int64_t n_in);
+EXPORT int64_t hf_attention_scratch_nbytes(int32_t head_dim);
 /* Bytes of one layer's keys, and of its values. max_seq is a multiple of 32. */
-EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, bool is_f16);
+EXPORT int64_t hf_kv_nbytes(int32_t n_slots, int32_t n_kv_heads, int32_t head_dim, int32_t max_seq, int32_t format);
 /* Make the first positions of slot `target` what those of another slot, `source`, are. `op` is one that stores. */
 EXPORT void hf_kv_copy(const struct op *op, int32_t source, int32_t target, int32_t n_positions);
 
@@ -83,9 +87,10 @@ EXPORT void hf_pool_close(struct pool *pool);
 /* Pack a matrix from the format's raw rows. */
 EXPORT void hf_pack(struct pool *pool, int32_t format, const uint8_t *raw, uint8_t *packed, int64_t n_out, int64_t n_in);
 
-/* Run the ops in order. False when *cancel was found set; what the step wrote is then undefined. */
+/* Run the ops in order. False when *cancel was found set; what the step wrote is then undefined. Unless `op_ns` is null,
+ * op_ns[i] is set to how long op number i took until all threads were done with it. */
 EXPORT bool hf_run(struct pool *pool, const struct op *ops, int32_t n_ops, const struct step *step,
-                   const volatile int32_t *cancel);
+                   const volatile int32_t *cancel, int64_t *op_ns);
 
 /* A GPU kernel to launch: its arguments as they lie in memory, grid in workgroups of n_threads. */
 struct launch {

@@ -1,49 +1,43 @@
 /* The ops that treat each row by itself: norms, gates, quantisation, RoPE. */
 #include <math.h>
 
-#include "formats.h"
 #include "kernels.h"
+#include "kv.h"
 
-/* One row of floats to int16 by blocks of 32: d = max |x| / 32767, q to the nearest, ties to even. A value that is not
- * finite makes its block's d not finite, so that it cannot vanish unseen. */
-static void quantise_row(const float *x, uint8_t *out, int64_t n)
+/* 32 floats to int16: d = max |x| / 32767, q to the nearest, ties to even. A value that is not finite makes d not
+ * finite, so that it cannot vanish unseen. */
+INLINE void quantise_block(const float *x, struct q16_block *out)
 {
-    int16_t *q = (int16_t *)out;
-    float *d = (float *)(out + 2 * n), *s32 = d + n / 32, *s16 = s32 + n / 32;
-    for (int64_t b = 0; b < n / 32; b++) {
-        f32x8 v[4], largest = splat(0.0f), poison = splat(0.0f);
-        for (int i = 0; i < 4; i++) {
-            v[i] = load_f32x8(x + b * 32 + i * 8);
-            largest = max8(largest, max8(v[i], -v[i]));
-            poison = poison + v[i] * splat(0.0f);
-        }
-        const float top = largest8(largest) + sum8(poison);
-        const float inverse = top > 0.0f ? 32767.0f / top : 0.0f;
-        i32x8 sums[2];
-        d[b] = top / 32767.0f;
-        for (int i = 0; i < 4; i++) {
-            const i32x8 whole = __builtin_convertvector(round8(v[i] * splat(inverse)), i32x8);
-            const i16x8 narrow = __builtin_convertvector(whole, i16x8);
-            const i16x8 swapped = __builtin_shufflevector(narrow, narrow, 0, 2, 1, 3, 4, 6, 5, 7);
-            memcpy(q + b * 32 + i * 8, &swapped, sizeof swapped);
-            sums[i / 2] = i % 2 ? sums[i / 2] + whole : whole;
-        }
-        int32_t total[2] = {0, 0};
-        for (int i = 0; i < LANES; i++) {
-            total[0] += sums[0][i];
-            total[1] += sums[1][i];
-        }
-        s32[b] = d[b] * (float)(total[0] + total[1]);
-        s16[2 * b] = d[b] * (float)total[0];
-        s16[2 * b + 1] = d[b] * (float)total[1];
+    const f32x16 v[2] = {load_f32x16(x), load_f32x16(x + LANES)};
+    const f32x16 largest = larger(larger(v[0], -v[0]), larger(v[1], -v[1]));
+    const f32x16 poison = v[0] * splat(0.0f) + v[1] * splat(0.0f);
+    const float top = largest_lane(largest) + sum_lanes(poison);
+    const float inverse = top > 0.0f ? 32767.0f / top : 0.0f;
+    int32_t sum[2];
+    out->d = top / 32767.0f;
+    for (int i = 0; i < 2; i++) {
+        const i32x16 whole = __builtin_convertvector(nearest(v[i] * splat(inverse)), i32x16);
+        const i16x16 q = __builtin_convertvector(whole, i16x16);
+        store_i16x16(out->q + i * LANES,
+                     __builtin_shufflevector(q, q, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
+        sum[i] = __builtin_reduce_add(whole);
+        out->sum[i] = out->d * (float)sum[i];
     }
+    out->all = out->d * (float)(sum[0] + sum[1]);
+}
+
+static void quantise_row(const float *x, uint8_t *rows, int64_t n, int64_t row)
+{
+    struct q16_block *out = q16_row_at(rows, n, row);
+    for (int64_t b = 0; b < n / TILE_COLUMNS; b++)
+        quantise_block(x + b * TILE_COLUMNS, out + b);
 }
 
 /* What a row-wise op leaves behind besides its floats. */
 static void finish_row(const struct op *op, int64_t row)
 {
     if (op->out_q16)
-        quantise_row(op->out + row * op->width_out, op->out_q16 + row * q16_row_nbytes(op->width_out), op->width_out);
+        quantise_row(op->out + row * op->width_out, op->out_q16, op->width_out, row);
 }
 
 /* out_q16 = x, for what an op that is not row-wise wrote. */
@@ -51,18 +45,18 @@ void run_quantise(const struct op *op, const struct step *step, struct worker *w
 {
     const int64_t n_rows = rows_of(op, step);
     for (int64_t row; (row = pool_claim(worker, n_rows, 1)) < n_rows;)
-        quantise_row(op->x + row * op->width_in, op->out_q16 + row * q16_row_nbytes(op->width_in), op->width_in);
+        quantise_row(op->x + row * op->width_in, op->out_q16, op->width_in, row);
 }
 
 static float sum_of_squares(const float *x, int n)
 {
-    f32x8 acc = splat(0.0f);
+    f32x16 acc = splat(0.0f);
     int i = 0;
     for (; i + LANES <= n; i += LANES) {
-        f32x8 v = load_f32x8(x + i);
-        acc = fma8(v, v, acc);
+        f32x16 v = load_f32x16(x + i);
+        acc = fma16(v, v, acc);
     }
-    float sum = sum8(acc);
+    float sum = sum_lanes(acc);
     for (; i < n; i++)
         sum = fma1(x[i], x[i], sum);
     return sum;
@@ -88,26 +82,26 @@ void run_rms_norm(const struct op *op, const struct step *step, struct worker *w
     }
 }
 
-INLINE f32x8 silu(f32x8 x)
+INLINE f32x16 silu(f32x16 x)
 {
-    return x / (splat(1.0f) + exp8(-x));
+    return x / (splat(1.0f) + exponential(-x));
 }
 
 /* 0.5 x (1 + tanh u) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x**3). */
-INLINE f32x8 gelu_tanh(f32x8 x)
+INLINE f32x16 gelu_tanh(f32x16 x)
 {
-    const f32x8 u = splat(0.79788456080286536f) * (x + splat(0.044715f) * x * x * x);
-    return x / (splat(1.0f) + exp8(splat(-2.0f) * u));
+    const f32x16 u = splat(0.79788456080286536f) * (x + splat(0.044715f) * x * x * x);
+    return x / (splat(1.0f) + exponential(splat(-2.0f) * u));
 }
 
 /* out = activation(gate) * up, x the two side by side. Columns beyond the last whole vector go through one that is
  * filled up with zeros, so that every element is computed alike. */
-INLINE void gate_row(f32x8 (*activation)(f32x8), const float *gate, const float *up, float *out, int64_t n)
+INLINE void gate_row(f32x16 (*activation)(f32x16), const float *gate, const float *up, float *out, int64_t n)
 {
     for (int64_t i = 0; i + LANES <= n; i += LANES)
-        store_f32x8(out + i, activation(load_f32x8(gate + i)) * load_f32x8(up + i));
+        store_f32x16(out + i, activation(load_f32x16(gate + i)) * load_f32x16(up + i));
     const int64_t rest = n % LANES, at = n - rest;
-    f32x8 tail = {0};
+    f32x16 tail = {0};
     memcpy(&tail, gate + at, (size_t)rest * sizeof(float));
     tail = activation(tail);
     for (int64_t i = 0; i < rest; i++)
@@ -168,18 +162,10 @@ static void rotate_head(const struct op *op, const float *x, const float *norm, 
     }
 }
 
-static void store_kv(const struct op *op, uint8_t *state, int64_t at, float x)
-{
-    if (op->kv_is_f16)
-        ((_Float16 *)state)[at] = (_Float16)x;
-    else
-        ((float *)state)[at] = x;
-}
-
-/* Rotate Q to out, K to keys, V to values; the layouts of the state are attention.c's. */
+/* Rotate Q to out, K to keys, V to values; the layouts of the state are in kv.h. */
 void run_rope_store(const struct op *op, const struct step *step, struct worker *worker)
 {
-    const int dim = op->head_dim, padded = padded_dim(dim);
+    const int dim = op->head_dim;
     float *head = (float *)worker->scratch;
     for (int64_t row; (row = pool_claim(worker, step->n_tokens, 1)) < step->n_tokens;) {
         const float *angles = op->angles + row * op->n_rot, *x = op->x + row * op->width_in;
@@ -187,15 +173,10 @@ void run_rope_store(const struct op *op, const struct step *step, struct worker 
         for (int h = 0; h < op->n_heads; h++, x += dim)
             rotate_head(op, x, op->q_norm, angles, op->out + row * op->width_out + h * dim);
         for (int h = 0; h < op->n_kv_heads; h++, x += dim) {
-            const int64_t plane = (slot * op->n_kv_heads + h) * op->max_seq;
             rotate_head(op, x, op->k_norm, angles, head);
-            for (int i = 0; i < dim; i++)
-                store_kv(op, op->keys, (plane + position / LANES * LANES) * dim + i * LANES + position % LANES, head[i]);
+            kv_store_key(op, kv_tile_at(op, op->keys, slot, h, position), (int)(position % KV_TILE), head);
         }
-        for (int h = 0; h < op->n_kv_heads; h++, x += dim) {
-            const int64_t plane = (slot * op->n_kv_heads + h) * op->max_seq;
-            for (int i = 0; i < dim; i++)
-                store_kv(op, op->values, (plane + position) * padded + i, x[i]);
-        }
+        for (int h = 0; h < op->n_kv_heads; h++, x += dim)
+            kv_store_value(op, kv_tile_at(op, op->values, slot, h, position), (int)(position % KV_TILE), x);
     }
 }

@@ -1,9 +1,8 @@
 /* The memory that kernels may touch: a table sorted by address. Everything else is a fault. */
 #include "machine.h"
 
-static struct { Allocation *rows; size_t n, room; u32 generation; } table = {.generation = 1};
-
-u32 allocation_generation(void) { return table.generation; }
+static struct { Allocation *rows; size_t n, room; } table;
+u32 allocation_generation = 1;
 
 /* Index of the last allocation that begins at or before an address; -1 where there is none. */
 static ptrdiff_t last_before(u64 address) {
@@ -26,7 +25,7 @@ void allocation_add(u64 base, u64 size, bool read_only, const char *what) {
     memmove(table.rows + at + 1, table.rows + at, (table.n - at) * sizeof *table.rows);
     table.rows[at] = (Allocation){base, size, read_only, what};
     table.n++;
-    table.generation++;
+    allocation_generation++;
 }
 
 bool allocation_remove(u64 base) {
@@ -34,7 +33,7 @@ bool allocation_remove(u64 base) {
     if (at < 0 || table.rows[at].base != base) return false;
     table.n--;
     memmove(table.rows + at, table.rows + at + 1, (table.n - (size_t)at) * sizeof *table.rows);
-    table.generation++;
+    allocation_generation++;
     return true;
 }
 
@@ -49,7 +48,7 @@ const Allocation *allocation_near(u64 address) {
 }
 
 u8 *global_memory(const Wave *w, const Insn *i, u64 address, u32 n_bytes, int lane, bool write) {
-    if (i->generation == table.generation && address >= i->base && address <= i->limit) return (u8 *)address;
+    if (i->generation == allocation_generation && address >= i->base && address <= i->limit) return (u8 *)address;
     const Allocation *row = allocation_near(address);
     if (!row || address < row->base || address - row->base > row->size || row->size - (address - row->base) < n_bytes) {
         if (!row) fault(w, i, "out of bounds", "lane %d at 0x%llx; nothing is allocated", lane, (unsigned long long)address);
@@ -64,7 +63,7 @@ u8 *global_memory(const Wave *w, const Insn *i, u64 address, u32 n_bytes, int la
     }
     /* The one place that changes an instruction: where it found its memory, to find it at once the next time. */
     Insn *remember = (Insn *)i;
-    remember->generation = table.generation;
+    remember->generation = allocation_generation;
     remember->base = row->base;
     remember->limit = row->base + row->size - n_bytes;
     return (u8 *)address;

@@ -125,6 +125,7 @@ struct Wave {
     u32 scc;
     u64 taint;                /* lanes for which the present instruction read something never written */
     u64 exec;
+    bool all_active;          /* EXEC has every lane */
     u32 s[128];
     u64 s_defined[2];
     _Alignas(64) u32 mask[LANES_MAX]; /* EXEC, all ones or zero per lane */
@@ -163,25 +164,46 @@ typedef struct { u64 base, size; bool read_only; const char *what; } Allocation;
 void allocation_add(u64 base, u64 size, bool read_only, const char *what);
 bool allocation_remove(u64 base);
 const Allocation *allocation_near(u64 address);
-u32 allocation_generation(void);
+extern u32 allocation_generation; /* changes whenever the table does */
 u8 *global_memory(const Wave *w, const Insn *i, u64 address, u32 n_bytes, int lane, bool write);
 
 /* operands.c */
-void fetch_check(Wave *w, const Insn *i, u32 row);
 void must_be_written(const Wave *w, const Insn *i, const char *use);
 void scalar_check(Wave *w, const Insn *i, u32 reg);
 u64 scalar(Wave *w, const Insn *i, int n, int n_words);
 void set_scalar(Wave *w, const Insn *i, u32 reg, u64 value, int n_words);
 void set_exec(Wave *w, u64 value);
-void written(Wave *w, const Insn *i, u32 row);
 void broadcast(u32 *to, u32 value);
-u32 *row_of(Wave *w, const Insn *i, u32 reg);
 void set_mask_result(Wave *w, const Insn *i, u32 reg, u64 bits);
 u64 mask_source(Wave *w, const Insn *i, int n);
 void wait_for(Wave *w, int counter, u32 n_left);
 u64 issue(Wave *w, int counter, bool unordered);
+_Noreturn void not_arrived(const Wave *w, const Insn *i, u64 token, const char *file, u32 number);
 
 #define ROW(reg) ((reg) - VGPR)
+
+enum { SEQUENCE_BITS = 32 };
+static inline bool is_outstanding(const Wave *w, u64 token) {
+    return token && (u32)token > w->counters[(token >> SEQUENCE_BITS) - 1].done;
+}
+
+/* A row is about to be read: notes the lanes that nothing wrote, and sees that a load into it has arrived. */
+static inline void fetch_check(Wave *w, const Insn *i, u32 row) {
+    w->taint |= w->undefined[row];
+    if (is_outstanding(w, w->ready[row])) not_arrived(w, i, w->ready[row], row < 256 ? "v" : "a", row & 255);
+}
+
+/* A row was written, by an operation that is complete. */
+static inline void written(Wave *w, const Insn *i, u32 row) {
+    if (is_outstanding(w, w->ready[row])) not_arrived(w, i, w->ready[row], row < 256 ? "v" : "a", row & 255);
+    w->ready[row] = 0;
+    w->undefined[row] = (w->undefined[row] & ~w->exec) | (w->taint & w->exec);
+}
+
+static inline u32 *row_of(Wave *w, const Insn *i, u32 reg) {
+    if (reg < VGPR || reg >= TEMP + 8) fault(w, i, "unsupported", "operand %u is not a vector register", reg);
+    return w->rows + (size_t)ROW(reg) * w->lanes;
+}
 
 /* For every lane, in blocks that the compiler can unroll; lanes are independent of each other. */
 #define EACH_LANE(w) \

@@ -2,38 +2,50 @@
  * hardware may sum in another order. */
 #include "valu.h"
 
-static i32 byte_of(u32 x, int n, bool sign) { return sign ? (i8)(x >> 8 * n) : (i32)(x >> 8 * n & 255); }
-static i32 nibble_of(u32 x, int n, bool sign) { return sign ? (i32)(x << (28 - 4 * n)) >> 28 : (i32)(x >> 4 * n & 15); }
-static i32 dot4(u32 a, u32 b, bool sign_a, bool sign_b) {
-    i32 sum = 0;
-    for (int n = 0; n < 4; n++) sum += byte_of(a, n, sign_a) * byte_of(b, n, sign_b);
-    return sum;
-}
-static i32 dot8(u32 a, u32 b, bool sign_a, bool sign_b) {
-    i32 sum = 0;
-    for (int n = 0; n < 8; n++) sum += nibble_of(a, n, sign_a) * nibble_of(b, n, sign_b);
-    return sum;
-}
+static inline i32 byte_of(u32 x, int n, bool sign) { return sign ? (i32)(x << (24 - 8 * n)) >> 24 : (i32)(x >> 8 * n & 255); }
+static inline i32 nibble_of(u32 x, int n, bool sign) { return sign ? (i32)(x << (28 - 4 * n)) >> 28 : (i32)(x >> 4 * n & 15); }
 
-/* Integer dot products accumulate, and saturate where CLAMP says so. NEG holds which sources are signed. */
-#define INTEGER_DOT(NAME, DOT, SIGN_A, SIGN_B, LOW, HIGH) OP(NAME) { \
+/* Sums of products of the parts of two words, added to a third. Which sources are signed is known when it is compiled. */
+#define DOT(NAME, N, PART, SIGN_A, SIGN_B) \
+    static void NAME(const Wave *w, const u32 *a, const u32 *b, i32 *out) { \
+        EACH_LANE(w) { \
+            i32 sum = 0; \
+            _Pragma("clang loop unroll(full)") for (int n = 0; n < N; n++) sum += PART(a[l], n, SIGN_A) * PART(b[l], n, SIGN_B); \
+            out[l] = sum; \
+        } \
+    }
+#define DOTS(NAME, N, PART) \
+    DOT(NAME##_uu, N, PART, false, false) DOT(NAME##_su, N, PART, true, false) \
+    DOT(NAME##_us, N, PART, false, true) DOT(NAME##_ss, N, PART, true, true) \
+    static void NAME(const Wave *w, const u32 *a, const u32 *b, u32 is_signed, i32 *out) { \
+        if (is_signed == 0) NAME##_uu(w, a, b, out); \
+        else if (is_signed == 1) NAME##_su(w, a, b, out); \
+        else if (is_signed == 2) NAME##_us(w, a, b, out); \
+        else NAME##_ss(w, a, b, out); \
+    }
+DOTS(dot4, 4, byte_of)
+DOTS(dot8, 8, nibble_of)
+
+/* Integer dot products accumulate, and saturate where CLAMP says so. */
+#define INTEGER_DOT(NAME, DOT, SIGNED_SOURCES, LOW, HIGH) OP(NAME) { \
     Insn source = *i; \
     _Alignas(64) u32 room[3][LANES_MAX], out[LANES_MAX]; \
+    _Alignas(64) i32 product[LANES_MAX]; \
     source.clamp = source.neg = 0; \
     const u32 *a = get_U(w, &source, 0, room[0]), *b = get_U(w, &source, 1, room[1]), *c = get_U(w, &source, 2, room[2]); \
-    bool sign_a = SIGN_A, sign_b = SIGN_B; \
-    if (i->clamp) EACH_LANE(w) { \
-        i64 sum = (i64)DOT(a[l], b[l], sign_a, sign_b) + (LOW == 0 ? (i64)c[l] : (i64)(i32)c[l]); \
+    DOT(w, a, b, SIGNED_SOURCES, product); \
+    if (i->clamp) for (u32 l = 0; l < w->lanes; l++) { \
+        i64 sum = (i64)product[l] + (LOW == 0 ? (i64)c[l] : (i64)(i32)c[l]); \
         out[l] = (u32)(sum < LOW ? LOW : sum > HIGH ? HIGH : sum); \
-    } else EACH_LANE(w) out[l] = c[l] + (u32)DOT(a[l], b[l], sign_a, sign_b); \
+    } else EACH_LANE(w) out[l] = c[l] + (u32)product[l]; \
     put_word(w, i, i->dst, out); \
 } REGISTER(NAME)
-INTEGER_DOT(V_DOT4_I32_IU8, dot4, i->neg & 1, i->neg >> 1 & 1, (i64)INT32_MIN, (i64)INT32_MAX)
-INTEGER_DOT(V_DOT4_I32_I8, dot4, true, true, (i64)INT32_MIN, (i64)INT32_MAX)
-INTEGER_DOT(V_DOT4_U32_U8, dot4, false, false, 0, (i64)UINT32_MAX)
-INTEGER_DOT(V_DOT8_I32_IU4, dot8, i->neg & 1, i->neg >> 1 & 1, (i64)INT32_MIN, (i64)INT32_MAX)
-INTEGER_DOT(V_DOT8_I32_I4, dot8, true, true, (i64)INT32_MIN, (i64)INT32_MAX)
-INTEGER_DOT(V_DOT8_U32_U4, dot8, false, false, 0, (i64)UINT32_MAX)
+INTEGER_DOT(V_DOT4_I32_IU8, dot4, i->neg & 3, (i64)INT32_MIN, (i64)INT32_MAX)
+INTEGER_DOT(V_DOT4_I32_I8, dot4, 3, (i64)INT32_MIN, (i64)INT32_MAX)
+INTEGER_DOT(V_DOT4_U32_U8, dot4, 0, 0, (i64)UINT32_MAX)
+INTEGER_DOT(V_DOT8_I32_IU4, dot8, i->neg & 3, (i64)INT32_MIN, (i64)INT32_MAX)
+INTEGER_DOT(V_DOT8_I32_I4, dot8, 3, (i64)INT32_MIN, (i64)INT32_MAX)
+INTEGER_DOT(V_DOT8_U32_U4, dot8, 0, 0, (i64)UINT32_MAX)
 
 #define FLOAT_DOT(NAME, VALUE) OP(NAME) { \
     _Alignas(64) u32 room[2][LANES_MAX]; \
@@ -63,26 +75,41 @@ static Shape shape_of(const Insn *i) {
 static u32 element_bytes(u32 type) { return type == OF_I8 ? 1 : type == OF_F32 ? 4 : type == OF_F64 ? 8 : 2; }
 
 enum { K_MAX = 64, SIDE_MAX = 32 };
-typedef struct { f32 value[SIDE_MAX][K_MAX]; } Operand;
+/* Along K first: the products of a row of A with all of B's are one loop without a reduction. */
+typedef struct { f32 value[K_MAX][SIDE_MAX]; } Operand;
+typedef union { f32 number[SIDE_MAX][SIDE_MAX]; i32 integer[SIDE_MAX][SIDE_MAX]; } Tile;
 
-/* Reads A or B: row (or column) l % side is in lane l, `per_lane` elements along K from `first` of the lane. */
+/* One element along K of a group of lanes: a part of each one's word. */
+static void convert(u32 type, const u32 *from, u32 shift, bool sign, f32 *to, u32 n) {
+    switch (type) {
+    case OF_F16: for (u32 r = 0; r < n; r++) to[r] = half_to_f32(from[r] >> shift); break;
+    case OF_BF16: for (u32 r = 0; r < n; r++) to[r] = bf16_to_f32(from[r] >> shift & 0xffff); break;
+    case OF_F32: for (u32 r = 0; r < n; r++) to[r] = as_f32(from[r]); break;
+    default:
+        if (sign) for (u32 r = 0; r < n; r++) to[r] = (f32)((i32)(from[r] << (24 - shift)) >> 24);
+        else for (u32 r = 0; r < n; r++) to[r] = (f32)(from[r] >> shift & 255);
+    }
+}
+
+/* Reads A or B: a group of s.rows lanes holds a row (or column) each, and of it `per_lane` elements along K. Where the
+ * wave has more lanes than that takes, the rest must hold the same again. */
 static void read_operand(Wave *w, const Insn *i, int n, Shape s, u32 per_lane, bool sign, Operand *to) {
-    u32 size = element_bytes(s.type), n_rows = (per_lane * size + 3) / 4;
+    u32 size = element_bytes(s.type), n_rows = (per_lane * size + 3) / 4, n_groups = s.k / per_lane;
     for (u32 r = 0; r < n_rows; r++) (void)row_of(w, i, i->src[n] + r), fetch_check(w, i, ROW(i->src[n]) + r);
     const u32 *rows = row_of(w, i, i->src[n]);
-    u32 groups = s.k / per_lane;
-    for (u32 l = 0; l < w->lanes; l++) {
-        u32 group = l / s.rows;
-        for (u32 e = 0; e < per_lane; e++) {
-            u32 word = rows[e * size / 4 * w->lanes + l], shift = e * size % 4 * 8;
-            f32 x = s.type == OF_F16 ? half_to_f32(word >> shift) : s.type == OF_BF16 ? bf16_to_f32(word >> shift & 0xffff)
-                  : s.type == OF_F32 ? as_f32(word) : (f32)byte_of(word, (int)shift / 8, sign);
-            f32 *at = &to->value[l % s.rows][group % groups * per_lane + e];
-            if (group >= groups && memcmp(at, &x, 4)) {
-                fault(w, i, "bad matrix operand", "lanes %u and %u must hold the same row, and differ in register %u",
-                      l % s.rows, l, e * size / 4);
+    for (u32 e = 0; e < per_lane; e++) {
+        const u32 *words = rows + e * size / 4 * w->lanes;
+        for (u32 group = 0; group < w->lanes / s.rows; group++) {
+            const u32 *from = words + group * s.rows, *first = words + group % n_groups * s.rows;
+            if (group < n_groups) {
+                convert(s.type, from, e * size % 4 * 8, sign, to->value[group * per_lane + e], s.rows);
+                continue;
             }
-            *at = x;
+            for (u32 r = 0; r < s.rows; r++) {
+                if (from[r] == first[r]) continue;
+                fault(w, i, "bad matrix operand", "lanes %u and %u must hold the same row, and differ in register %u",
+                      group % n_groups * s.rows + r, group * s.rows + r, e * size / 4);
+            }
         }
     }
 }
@@ -94,44 +121,69 @@ static u32 wmma_row(Family family, u32 lanes, u32 r, u32 l) {
 }
 static u32 mfma_row(u32 side, u32 r, u32 l) { return side == 16 ? 4 * (l / 16) + r : 8 * (r / 4) + 4 * (l / 32) + r % 4; }
 
+static void accumulate(Shape s, const Operand *a, const Operand *b, Tile *tile) {
+    for (u32 row = 0; row < s.rows; row++) {
+        /* Rows of their own, so that the compiler sees that nothing else changes them. */
+        f32 number[SIDE_MAX];
+        i32 integer[SIDE_MAX];
+        memcpy(number, tile->number[row], sizeof number);
+        memcpy(integer, tile->integer[row], sizeof integer);
+        for (u32 k = 0; k < s.k; k++) {
+            f32 x = a->value[k][row];
+            const f32 *y = b->value[k];
+            if (s.type == OF_I8) for (u32 c = 0; c < SIDE_MAX; c++) integer[c] += (i32)x * (i32)y[c];
+            else for (u32 c = 0; c < SIDE_MAX; c++) number[c] += x * y[c];
+        }
+        if (s.type == OF_I8) memcpy(tile->integer[row], integer, sizeof integer);
+        else memcpy(tile->number[row], number, sizeof number);
+    }
+}
+
+/* Where register r of lane l of the result lies: in which register, at which bit, which row of the tile. */
+typedef struct { u32 reg, shift, row; } Place;
+static Place place_of(const Wave *w, const Insn *i, Shape s, bool mfma, u32 r, u32 l) {
+    Family family = w->launch->module->family;
+    Place p = {r, 0, mfma ? mfma_row(s.rows, r, l) : wmma_row(family, w->lanes, r, l)};
+    if (s.narrow && family == RDNA4) {
+        p.reg = r / 2;
+        p.shift = r % 2 * 16;
+    } else if (s.narrow && i->opsel >> 2 & 1) {
+        p.shift = 16;
+    }
+    return p;
+}
+
 static void multiply(Wave *w, const Insn *i, Shape s, u32 per_lane, bool mfma) {
     static Operand a, b;
-    bool integer = s.type == OF_I8;
+    static Tile tile;
     read_operand(w, i, 0, s, per_lane, mfma || i->neg & 1, &a);
     read_operand(w, i, 1, s, per_lane, mfma || i->neg >> 1 & 1, &b);
-    Family family = w->launch->module->family;
-    u32 n_out = s.rows * s.rows / w->lanes;
-    bool packed = s.narrow && family == RDNA4;
-    static u32 out[16][LANES_MAX];
-    u32 high = s.narrow && !packed && i->opsel >> 2 & 1 ? 16 : 0;
+    u32 n_out = s.rows * s.rows / w->lanes, n_regs = s.narrow && w->launch->module->family == RDNA4 ? n_out / 2 : n_out;
+    u32 constant = i->src[2] < VGPR ? (u32)scalar(w, i, 2, 1) : 0;
+    for (u32 r = 0; i->src[2] >= VGPR && r < n_regs; r++) (void)row_of(w, i, i->src[2] + r), fetch_check(w, i, ROW(i->src[2]) + r);
     for (u32 r = 0; r < n_out; r++) {
-        u32 reg = packed ? r / 2 : r, shift = packed ? r % 2 * 16 : high;
-        u32 constant = i->src[2] < VGPR ? (u32)scalar(w, i, 2, 1) : 0;
-        const u32 *c = i->src[2] < VGPR ? NULL : row_of(w, i, i->src[2] + reg);
-        if (c) fetch_check(w, i, ROW(i->src[2]) + reg);
         for (u32 l = 0; l < w->lanes; l++) {
-            u32 row = mfma ? mfma_row(s.rows, r, l) : wmma_row(family, w->lanes, r, l), column = l % s.rows;
-            const f32 *x = a.value[row], *y = b.value[column];
-            u32 start = c ? c[l] : constant;
-            if (integer) {
-                i32 sum = (i32)start;
-                for (u32 k = 0; k < s.k; k++) sum += (i32)x[k] * (i32)y[k];
-                out[r][l] = (u32)sum;
-                continue;
-            }
-            f32 sum = !s.narrow ? as_f32(start) : s.type == OF_F16 ? half_to_f32(start >> shift) : bf16_to_f32(start >> shift & 0xffff);
-            if (i->neg_hi & 4) sum = fabsf(sum);
-            if (i->neg & 4 && !mfma) sum = -sum;
-            for (u32 k = 0; k < s.k; k++) sum += x[k] * y[k];
-            out[r][l] = !s.narrow ? as_u32(sum) : s.type == OF_F16 ? f32_to_half(sum) : f32_to_bf16(sum);
+            Place p = place_of(w, i, s, mfma, r, l);
+            u32 bits = i->src[2] < VGPR ? constant : row_of(w, i, i->src[2] + p.reg)[l] >> p.shift;
+            f32 start = !s.narrow ? as_f32(bits) : s.type == OF_F16 ? half_to_f32(bits) : bf16_to_f32(bits & 0xffff);
+            if (!mfma && i->neg_hi & 4) start = fabsf(start);
+            if (!mfma && i->neg & 4) start = -start;
+            if (s.type == OF_I8) tile.integer[p.row][l % s.rows] = (i32)bits;
+            else tile.number[p.row][l % s.rows] = start;
         }
     }
+    accumulate(s, &a, &b, &tile);
     for (u32 r = 0; r < n_out; r++) {
-        u32 reg = packed ? r / 2 : r, shift = packed ? r % 2 * 16 : high, *to = row_of(w, i, i->dst + reg);
-        u32 field = s.narrow ? 0xffffu << shift : ~0u;
-        for (u32 l = 0; l < w->lanes; l++) to[l] = (to[l] & ~field) | out[r][l] << shift;
+        for (u32 l = 0; l < w->lanes; l++) {
+            Place p = place_of(w, i, s, mfma, r, l);
+            f32 sum = tile.number[p.row][l % s.rows];
+            u32 bits = !s.narrow ? as_u32(sum) : s.type == OF_F16 ? f32_to_half(sum) : f32_to_bf16(sum);
+            u32 *to = row_of(w, i, i->dst + p.reg) + l, field = s.narrow ? 0xffffu << p.shift : ~0u;
+            if (s.type == OF_I8) bits = (u32)tile.integer[p.row][l % s.rows];
+            *to = (*to & ~field) | (bits << p.shift & field);
+        }
     }
-    for (u32 reg = 0; reg < (packed ? n_out / 2 : n_out); reg++) written(w, i, ROW(i->dst) + reg);
+    for (u32 r = 0; r < n_regs; r++) written(w, i, ROW(i->dst) + r);
 }
 
 static void full_exec(const Wave *w, const Insn *i) {

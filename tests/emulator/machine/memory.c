@@ -159,8 +159,29 @@ static void arrive(Wave *w, const Insn *i, u32 reg, u32 n_rows, u64 token) {
     }
 }
 
+/* Whether every active lane stays in the allocation that the instruction touched last. */
+static bool all_inside(const Wave *w, const Insn *i, const u64 *at) {
+    if (i->generation != allocation_generation) return false;
+    u64 base = i->base, span = i->limit - i->base, outside = 0;
+    for (u32 l = 0; l < w->lanes; l++) outside |= (u64)(at[l] - base > span) << l;
+    return (outside & w->exec) == 0;
+}
+
+/* Global loads of whole words, where the bounds are known to hold. */
+static void load_words(const Wave *w, const u64 *from, u32 n_rows, u32 *rows) {
+    for (u32 l = 0; l < w->lanes; l++) {
+        if (!ACTIVE(w, l)) continue;
+        const u8 *at = (const u8 *)from[l];
+        for (u32 n = 0; n < n_rows; n++) memcpy(rows + n * w->lanes + l, at + 4 * n, 4);
+    }
+}
+
 static void load_at(Wave *w, const Insn *i, int space, const u64 *from, u32 reg) {
     u32 n_rows = i->n_bytes < 4 ? 1 : i->n_bytes / 4, *rows = row_of(w, i, reg + n_rows - 1) - (n_rows - 1) * w->lanes;
+    if (space == GLOBAL && i->n_bytes >= 4 && all_inside(w, i, from)) {
+        load_words(w, from, n_rows, rows);
+        return;
+    }
     for (u32 l = 0; l < w->lanes; l++) {
         if (!ACTIVE(w, l)) continue;
         u32 word[4] = {0};

@@ -1,8 +1,6 @@
 /* Operands: reading and writing scalar registers, checking that what is read was written and has arrived. */
 #include "machine.h"
 
-enum { SEQUENCE_BITS = 32 };
-
 static const char *const WAITS[] = {"vmcnt (loadcnt)", "vscnt (storecnt)", "lgkmcnt (dscnt)", "lgkmcnt (kmcnt)"};
 
 /* Counts a memory operation as begun; returns the token that its destination waits for. */
@@ -24,24 +22,13 @@ void wait_for(Wave *w, int counter, u32 n_left) {
     }
 }
 
+_Noreturn void not_arrived(const Wave *w, const Insn *i, u64 token, const char *file, u32 number) {
+    fault(w, i, "missing wait", "%s%u is used while what was loaded into it may not have arrived: %s is not waited for", file,
+          number, WAITS[(token >> SEQUENCE_BITS) - 1]);
+}
+
 static void arrival_check(Wave *w, const Insn *i, u64 token, const char *file, u32 number) {
-    int counter = (int)(token >> SEQUENCE_BITS) - 1;
-    if (token && (u32)token > w->counters[counter].done) {
-        fault(w, i, "missing wait", "%s%u is used while what was loaded into it may not have arrived: %s is not waited for",
-              file, number, WAITS[counter]);
-    }
-}
-
-void fetch_check(Wave *w, const Insn *i, u32 row) {
-    w->taint |= w->undefined[row];
-    if (w->ready[row]) arrival_check(w, i, w->ready[row], row < 256 ? "v" : "a", row & 255);
-}
-
-/* A row was written, by an operation that is complete. */
-void written(Wave *w, const Insn *i, u32 row) {
-    if (w->ready[row]) arrival_check(w, i, w->ready[row], row < 256 ? "v" : "a", row & 255);
-    w->ready[row] = 0;
-    w->undefined[row] = (w->undefined[row] & ~w->exec) | (w->taint & w->exec);
+    if (is_outstanding(w, token)) not_arrived(w, i, token, file, number);
 }
 
 /* A value that nothing wrote may be moved about, as compilers do with values that they know to be unused; it may not
@@ -55,11 +42,6 @@ void must_be_written(const Wave *w, const Insn *i, const char *use) {
 void scalar_check(Wave *w, const Insn *i, u32 reg) {
     if (!(w->s_defined[reg >> 6] >> (reg & 63) & 1)) w->taint = ~0ull;
     if (w->s_ready[reg]) arrival_check(w, i, w->s_ready[reg], "s", reg);
-}
-
-u32 *row_of(Wave *w, const Insn *i, u32 reg) {
-    if (reg < VGPR || reg >= TEMP + 8) fault(w, i, "unsupported", "operand %u is not a vector register", reg);
-    return w->rows + (size_t)ROW(reg) * w->lanes;
 }
 
 /* The value of source `n`, which is the same for every lane, as `n_words` 32-bit words. */
@@ -88,6 +70,7 @@ u64 scalar(Wave *w, const Insn *i, int n, int n_words) {
 void set_exec(Wave *w, u64 value) {
     if (w->lanes == 32) value = (u32)value;
     w->exec = value;
+    w->all_active = value == (w->lanes == 64 ? ~0ull : 0xffffffffull);
     w->s[EXEC] = (u32)value;
     w->s[EXEC + 1] = (u32)(value >> 32);
     for (u32 l = 0; l < LANES_MAX; l++) w->mask[l] = value >> l & 1 ? ~0u : 0;

@@ -87,7 +87,8 @@ const i32 *get_S(Wave *w, const Insn *i, int n, i32 *room) {
 /* Writes a row where EXEC allows. */
 void put_word(Wave *w, const Insn *i, u32 reg, const u32 *values) {
     u32 *row = row_of(w, i, reg);
-    EACH_LANE(w) row[l] = w->mask[l] ? values[l] : row[l];
+    if (w->all_active) memcpy(row, values, w->lanes * sizeof *row);
+    else EACH_LANE(w) row[l] = w->mask[l] ? values[l] : row[l];
     written(w, i, ROW(reg));
 }
 
