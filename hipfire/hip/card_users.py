@@ -1,8 +1,8 @@
 """Which processes have memory of a GPU, as the kernel driver tells it. Linux; elsewhere it is not known.
 
 Source: amdkfd's sysfs (Linux, drivers/gpu/drm/amd/amdkfd): `proc/PID/vram_GPU` has the bytes of VRAM that a process has
-of the GPU of this number, `topology/nodes/*` the number and the PCI address of each GPU. Processes have the numbers that they
-have outside containers, so in one this process is not known for itself.
+of the GPU of this number, `topology/nodes/*` the number and the PCI address of each GPU. Processes have the numbers
+that they have outside containers, so in one this process is not known for itself.
 """
 
 import os
