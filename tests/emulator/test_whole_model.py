@@ -32,7 +32,19 @@ def test_the_capital_of_france(emulated_library: Path, smollm2_path: Path, tmp_p
         "HIP_EMULATOR_ARCH": arch,
         "HIP_EMULATOR_CACHE": str(ROOM / "translated"),
     }
-    command = [sys.executable, "-m", "hipfire", "run", str(smollm2_path), "--device", "hip:0", "--max-seq", "512", "-t", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "hipfire",
+        "run",
+        str(smollm2_path),
+        "--device",
+        "hip:0",
+        "--max-seq",
+        "512",
+        "-t",
+        "0",
+    ]
     done = subprocess.run(
         [*command, "What is the capital of France?"], env=environment, capture_output=True, text=True, check=False
     )
