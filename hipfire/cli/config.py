@@ -21,7 +21,8 @@ from hipfire.cli.config_view import View
 from hipfire.cli.help import ExampledCommand, ExampledGroup, no_such_command
 from hipfire.cli.options import layers_of
 from hipfire.config.environment import Environment
-from hipfire.config.schema import SETTINGS, key_of
+from hipfire.config.layers import read_profile
+from hipfire.config.schema import NO_PROFILE, SETTINGS, key_of
 from hipfire.config.values import shown
 from hipfire.errors import ConfigError
 from hipfire.lifecycle.pidfile import read_pidfile
@@ -189,6 +190,9 @@ def set_value(ctx: click.Context, key: str, value: str, in_profile: str | None) 
     if in_profile is not None:
         check_profile_key(key)
     parsed = parse_value(key, value, target)
+    if key == "profile" and parsed != NO_PROFILE:
+        # One that is not there would stop nearly every command.
+        read_profile(ctx.obj, parsed)
     target.set({key: parsed})
     click.echo(f"{key} = {shown(SETTINGS[key], parsed)} in {target.name}", err=True)
     _say_what_holds(ctx, key, target)

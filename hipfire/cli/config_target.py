@@ -139,7 +139,10 @@ def parse_value(key: str, text: str, target: Target) -> Any:
     if target.model is not None and not setting.per_model:
         raise click.UsageError(f"{key} is the same for every model, it cannot be set for {target.model} alone")
     try:
+        text.encode()
         return parse(setting, text)
+    except UnicodeEncodeError:
+        raise click.UsageError(f"{key} must be UTF-8, not {text!r}") from None
     except BadValue as error:
         raise click.UsageError(f"{key} {error}") from None
 

@@ -25,6 +25,8 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 """Levels: a problem keeps hipfire from serving, a note does not."""
 
 _REPORT_TIMEOUT_S = 60.0
+_WITHOUT_GPU = ("auto", "cpu", "reference")
+"""Devices that one may want on a machine without a GPU."""
 _LITTLE_MEMORY_NBYTES = 1 << 30
 _LITTLE_DISK_NBYTES = 1 << 30
 
@@ -47,6 +49,7 @@ class Examination:
     next_step: str
     versions: dict[str, str]
     cpu: dict[str, Any]
+    gpu: dict[str, Any]
     memory: dict[str, int]
     models: list[dict[str, Any]]
 
@@ -57,7 +60,8 @@ class Examination:
 
 def examine(environment: Environment) -> Examination:
     """Look at everything."""
-    cpu = _cpu_report()
+    cpu = _report_of("hipfire.devices.report", "the kernels")
+    gpu = _report_of("hipfire.devices.gpu_report", "the GPU")
     memory = _memory()
     settings, config = _settings(environment)
     models, model_findings = _models(environment)
@@ -65,6 +69,7 @@ def examine(environment: Environment) -> Examination:
     findings = [
         Finding(what="hipfire", level=OK, text=f"{__version__}, Python {platform.python_version()}, {_system()}"),
         *_processor(cpu),
+        *gpu_findings(gpu, (settings or Settings()).hardware.device),
         _memory_finding(memory),
         config,
         _folder("state root", environment.home),
@@ -81,6 +86,7 @@ def examine(environment: Environment) -> Examination:
         next_step=next_step,
         versions={"hipfire": __version__, "python": platform.python_version(), "system": _system()},
         cpu=cpu,
+        gpu=gpu,
         memory=memory,
         models=models,
     )
@@ -90,18 +96,18 @@ def _system() -> str:
     return f"{platform.system()} {platform.release()}"
 
 
-def _cpu_report() -> dict[str, Any]:
-    """What `hipfire.devices.report` says; only `problem` where it did not come to an end."""
-    command = [sys.executable, "-P", "-m", "hipfire.devices.report"]
+def _report_of(module: str, what: str) -> dict[str, Any]:
+    """What a program says in JSON; only `problem` where it did not come to an end."""
+    command = [sys.executable, "-P", "-m", module]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_REPORT_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        return {"problem": "looking at the kernels does not come to an end"}
+        return {"problem": f"looking at {what} does not come to an end"}
     try:
         document: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         lines = done.stderr.splitlines() or [f"exit status {done.returncode}"]
-        return {"problem": f"looking at the kernels failed: {lines[-1]}"}
+        return {"problem": f"looking at {what} failed: {lines[-1]}"}
     return document
 
 
@@ -124,6 +130,29 @@ def _processor(cpu: dict[str, Any]) -> list[Finding]:
     text = f"{cpu['kernels']}; not built: {', '.join(missing)}" if missing else str(cpu["kernels"])
     advice = "install hipfire anew to have all kernels" if missing else None
     return [*findings, Finding(what="kernels", level=NOTE if missing else OK, text=text, advice=advice)]
+
+
+def gpu_findings(gpu: dict[str, Any], device: str) -> list[Finding]:
+    """What `hipfire.devices.gpu_report` says, for who has set `device`: without a GPU, only who asks for one has a
+    problem.
+    """
+    if "devices" not in gpu:
+        # The engine would not survive it either.
+        level = NOTE if device in {"cpu", "reference"} else PROBLEM
+        return [Finding(what="GPU", level=level, text=gpu["problem"], advice="hipfire serve --device cpu works")]
+    if gpu["problem"]:
+        level = PROBLEM if device not in _WITHOUT_GPU else OK if gpu["library"] is None else NOTE
+        advice = None if level == OK else gpu["advice"]
+        return [Finding(what="GPU", level=level, text=f"none: {gpu['problem']}", advice=advice)]
+    findings = [Finding(what="GPU runtime", level=OK, text=f"{gpu['library']}, {gpu['version']}")]
+    for row in gpu["devices"]:
+        text = f"hip:{row['index']} {row['name']}, {row['arch']}, {row['pci']}, {row['total_nbytes'] / 1e9:,.1f} GB"
+        if not row["covered"]:
+            text += "; there are no kernels for it"
+        users = [f"process {pid} has {nbytes / 1e9:,.1f} GB of it" for pid, nbytes in row["other_users"].items()]
+        text = "; ".join([text, *users])
+        findings.append(Finding(what="GPU", level=OK if row["covered"] and not users else NOTE, text=text))
+    return findings
 
 
 def _memory() -> dict[str, int]:

@@ -20,7 +20,7 @@ from hipfire.config.schema import Origin, Settings
 from hipfire.errors import InvalidRequest, Unsupported
 
 # Flags that say how to load the model: a serve has loaded its own.
-_LOAD_KEYS = ("memory.max_seq", "memory.kv_cache")
+_LOAD_KEYS = ("memory.max_seq", "memory.kv_cache", "hardware.device")
 
 _MAX_PIPED_NBYTES = 64 << 20
 
@@ -53,6 +53,7 @@ _MAX_PIPED_NBYTES = 64 << 20
 @click.option("--no-stream", is_flag=True, help="The answer when it is whole, not as it comes.")
 @setting_option("memory.max_seq", "--max-seq")
 @setting_option("memory.kv_cache", "--kv-mode")
+@setting_option("hardware.device", "--device")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -68,7 +69,8 @@ def command(
 
     MODEL is a tag, the name of an installed file, or a path. A tag that is not here is downloaded first. If a
     serve is up on this machine, it answers; else a model is loaded for this one question, as it is for a path that the
-    serve was not started with. HIPFIRE_LOCAL=1, --max-seq and --kv-mode ask for the latter. Ctrl-C stops the answer.
+    serve was not started with. HIPFIRE_LOCAL=1, --device, --max-seq and --kv-mode ask for the latter. Ctrl-C stops the
+    answer.
 
     Where stderr is a terminal, the model's reasoning is shown there, dimmed; elsewhere it is left out.
     """

@@ -47,6 +47,11 @@ def read_entries(path: Path) -> list[Entry]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_where_it_broke(path, text, str(error))) from error
+    except RecursionError:
+        raise ConfigError(f"{path}: this is nested too deeply") from None
+    except ValueError:
+        # Python's own limit, against numbers that take a second to read.
+        raise ConfigError(f"{path}: a number in it has too many digits") from None
     lines = lines_of(text)
     return [Entry(path=key, value=value, place=f"{path}:{line_of(key, lines)}") for key, value in _leaves(document)]
 

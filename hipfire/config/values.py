@@ -16,6 +16,9 @@ AUTO = "auto"
 """How the None of a number is written."""
 
 
+_SAID_LENGTH = 200
+
+
 class BadValue(ValueError):
     """The value does not fit the setting; the message reads on after the setting's name: `must be …, not …`."""
 
@@ -30,11 +33,11 @@ def check(setting: Setting, value: object) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind:
-        raise BadValue(f"must be {_expected(setting)}, not {value!r}")
+        raise BadValue(f"must be {_expected(setting)}, not {_said(value)}")
     if not _is_one_of(setting, value):
-        raise BadValue(f"must be {_expected(setting)}, not {value!r}")
+        raise BadValue(f"must be {_expected(setting)}, not {_said(value)}")
     if setting.within is not None and isinstance(value, int | float) and not setting.within.holds(value):
-        raise BadValue(f"must be {_expected(setting)}, not {value!r}")
+        raise BadValue(f"must be {_expected(setting)}, not {_said(value)}")
     return value
 
 
@@ -55,7 +58,16 @@ def _check_texts(setting: Setting, value: object) -> tuple[str, ...]:
 
 
 def _unless_secret(setting: Setting, value: object) -> str:
-    return "" if setting.secret else f", not {value!r}"
+    return "" if setting.secret else f", not {_said(value)}"
+
+
+def _said(value: object) -> str:
+    """A value for a message of one line, however long it is."""
+    if isinstance(value, int) and value.bit_length() > _SAID_LENGTH:
+        # Python may refuse to write it out.
+        return "a number of so many digits"
+    text = repr(value)
+    return text if len(text) <= _SAID_LENGTH else f"{text[:_SAID_LENGTH]}…"
 
 
 def parse(setting: Setting, text: str) -> Any:
@@ -73,7 +85,7 @@ def parse(setting: Setting, text: str) -> Any:
     try:
         value = _READERS[kind](text.strip())
     except (KeyError, ValueError):
-        raise BadValue(f"must be {_expected(setting)}, not {text!r}") from None
+        raise BadValue(f"must be {_expected(setting)}, not {_said(text)}") from None
     return check(setting, value)
 
 

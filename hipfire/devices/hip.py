@@ -5,6 +5,7 @@ Knows no model and no file format.
 """
 
 import ctypes
+import logging
 import sysconfig
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -21,16 +22,19 @@ from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, part
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
+from hipfire.hip.card_users import other_users
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
 from hipfire.hip.runtime import Runtime
 from hipfire.kernels.hip_table import KV_TYPES, MAX_HEAD_DIM
-from hipfire.kernels.hsaco import code_objects
+from hipfire.kernels.hsaco import code_objects, is_covered
 from hipfire.kernels.library import Library
 from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, KvState
 from hipfire.program.program import Program
+
+log = logging.getLogger("hipfire.engine")
 
 KV_TILE = 32
 """Positions of a slot are allocated in multiples of this (attention.hip)."""
@@ -62,7 +66,8 @@ class HipDevice:
         gpus = list_devices(library)
         if not gpus:
             raise DeviceError("no AMD GPU was found", hint=why_no_device())
-        gpu = choose_device(gpus, wanted)
+        covered = [gpu for gpu in gpus if is_covered(gpu.arch)]
+        gpu = choose_device(gpus if wanted or not covered else covered, wanted)
         return cls(library, gpu, load_variant(machine_variants()[0]), n_threads or n_usable_cores())
 
     @property
@@ -91,6 +96,8 @@ class HipDevice:
         keep_buffers: bool = False,
     ) -> "HipExecutable":
         """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32."""
+        for pid, nbytes in other_users(self.gpu.pci).items():
+            log.warning("process %d has %.1f GB of %s too: both will be slow", pid, nbytes / 1e9, self.description)
         return HipExecutable(self, program, tensors, limits, on_progress, keep_buffers)
 
 

@@ -6,17 +6,18 @@ its death for a no. The budget is processor time because a busy machine makes no
 
 Reads from stdin a JSON array of arrays of grammars, each in the order in which they are preferred. Writes an array with
 an object for each: `chosen` is the index of the first that can be used, or null, and `error` what is wrong with the
-first one if it is not that. Knows no tokens.
+first one if it is not that. Knows no model's tokens.
 """
 
 import json
+import re
 import resource
 import signal
 import sys
 import threading
 from collections.abc import Sequence
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 
 from hipfire.grammar.limits import first_line, parser_limits
 
@@ -25,22 +26,31 @@ BUDGET_NBYTES = 1 << 30
 STACK_NBYTES = 4 << 20
 """Less than the engine's threads have: what passes here does not end the engine."""
 
+_PATTERN_ERROR = re.compile(r"^error: (.+)$", re.MULTILINE)
+
 
 def examine(grammars: Sequence[str]) -> dict[str, object]:
     """The first of the grammars that can be used."""
     error = None
+    any_bytes = LLTokenizer("byte")
     for index, grammar in enumerate(grammars):
-        is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
-        if not is_error:
+        matcher = LLMatcher(any_bytes, grammar, log_level=0, limits=parser_limits())
+        if not matcher.is_error():
+            # A schema that is only a reference to itself compiles, and has no beginning.
+            matcher.compute_bitmask()
+        if not matcher.is_error():
             return {"chosen": index, "error": error}
-        error = error or _cause(messages[0])
+        error = error or _cause(matcher.get_error())
     return {"chosen": None, "error": error}
 
 
 def _cause(message: str) -> str:
     """What is wrong, without where: the grammar is nothing that the client wrote."""
     line = first_line(message)
-    return line.partition("failed to compile JSON schema: ")[2] or line
+    cause = line.partition("failed to compile JSON schema: ")[2] or line
+    # What is wrong with a pattern comes below a drawing of it.
+    detail = _PATTERN_ERROR.search(message)
+    return f"{cause} {detail[1]}" if detail is not None else cause
 
 
 def main() -> None:

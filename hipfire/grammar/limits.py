@@ -1,8 +1,12 @@
 """What a grammar may cost the library, in the counters that it has for it. Knows no grammar."""
 
+from collections.abc import Mapping
+
 from llguidance import LLParserLimits
 
 _MAX_MESSAGE = 300
+# The library's names for what it says no more of.
+_REASONS: Mapping[str, str] = {"NoExtensionBias": "nothing goes on, or ends, as it must"}
 
 
 def parser_limits() -> LLParserLimits:
@@ -22,4 +26,5 @@ def parser_limits() -> LLParserLimits:
 
 def first_line(message: str) -> str:
     """What a person needs of a message of the library."""
-    return message.strip().partition("\n")[0][:_MAX_MESSAGE]
+    line = message.strip().partition("\n")[0][:_MAX_MESSAGE]
+    return _REASONS.get(line, line)

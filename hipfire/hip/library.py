@@ -66,6 +66,23 @@ class HipLibrary:
         text: bytes | None = self._functions[name](status)
         return (text or b"unknown error").decode(errors="replace")
 
+    def version(self) -> str:
+        """The runtime's own, such as 6.3.42131. Raises HipError."""
+        number = ctypes.c_int()
+        self.call("hipRuntimeGetVersion", ctypes.byref(number))
+        major, rest = divmod(number.value, 10_000_000)
+        return f"{major}.{rest // 100_000}.{rest % 100_000}"
+
+    def loaded_path(self) -> str:
+        """The file that the loader found; the name it was loaded by where the system does not tell."""
+        name = Path(self.path).name
+        try:
+            lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return self.path
+        mapped = (line[line.index("/") :] for line in lines if name.partition(".so")[0] in line and "/" in line)
+        return next(mapped, self.path)
+
     def n_devices(self) -> int:
         """How many GPUs the runtime offers: 0 without one, or without the right to use it. Raises HipError."""
         count = ctypes.c_int()

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import msgpack
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
+from elftools.elf.sections import NoteSection, SymbolTableSection
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +37,15 @@ def read_kernels(code: bytes) -> dict[str, KernelInfo]:
                     metadata = msgpack.unpackb(note["n_descdata"])
                     return {entry[".name"]: _info(entry) for entry in metadata["amdhsa.kernels"]}
     raise ValueError("no AMDGPU metadata")
+
+
+def code_sizes(code: bytes) -> dict[str, int]:
+    """Bytes of machine code of each kernel, by name."""
+    sections = ELFFile(io.BytesIO(code)).iter_sections()
+    symbols = [
+        symbol for section in sections if isinstance(section, SymbolTableSection) for symbol in section.iter_symbols()
+    ]
+    return {symbol.name: symbol["st_size"] for symbol in symbols if symbol["st_info"]["type"] == "STT_FUNC"}
 
 
 def _info(entry: dict[str, Any]) -> KernelInfo:

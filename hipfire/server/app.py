@@ -49,7 +49,7 @@ class _Connection(TrioASGIHTTPConnection):
 class _IdConverter(BaseConverter):
     """The rest of a path, whatever is in it: a model may be called by its file's path, which begins with a slash."""
 
-    regex = ".+"
+    regex = r"[\s\S]+"
     part_isolating = False
 
 
@@ -85,7 +85,7 @@ def _guard(app: QuartTrio, *, hosts: HostPolicy, keys: ApiKeys, cors: CorsPolicy
         if request.method == "OPTIONS" and isinstance(request.routing_exception, MethodNotAllowed):
             headers = cors.preflight_headers(request.headers, request.routing_exception.valid_methods or ())
             if headers is not None:
-                return Response(status=204, headers=headers)
+                return _no_content(headers)
         if request.path not in _KEYLESS and not keys.admits(request.headers.get("Authorization", "")):
             raise InvalidApiKey("this server needs an API key", hint="send one as Authorization: Bearer KEY")
         return None
@@ -94,6 +94,13 @@ def _guard(app: QuartTrio, *, hosts: HostPolicy, keys: ApiKeys, cors: CorsPolicy
     async def tell_pages(response: Response) -> Response:
         response.headers.update(cors.headers(request.headers.get("Origin")))
         return response
+
+
+def _no_content(headers: dict[str, str]) -> Response:
+    # Given no body at all, Quart asks for asyncio in the middle of the answer.
+    response = Response(b"", status=204, headers=headers)
+    del response.headers["Content-Type"], response.headers["Content-Length"]
+    return response
 
 
 def _view(route: Route, service: Service, settings: Settings) -> Callable[..., Awaitable[Response]]:

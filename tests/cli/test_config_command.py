@@ -171,6 +171,7 @@ def test_set_says_what_comes_first(program: Program) -> None:
             ["set", "port", "http"],
             "serve.port must be a whole number from 1 to 65535, not 'http' (see hipfire config set --help)",
         ),
+        (["set", "host", "\udcff"], f"serve.host must be UTF-8, not '\\udcff' {SEE_SET}"),
         (
             ["smollm2", "set", "port", "1"],
             f"serve.port is the same for every model, it cannot be set for smollm2:135m alone {SEE_SET}",
@@ -298,11 +299,14 @@ def test_profiles(program: Program) -> None:
             2,
         ),
         (["set", "--profile", "zzz", "port", "1"], "there is no profile zzz (there are none)", 1),
+        (["set", "profile", "zzz"], "there is no profile zzz (there are none)", 1),
+        (["set", "profile", ""], "'' is no name for a profile (letters, digits, - and _, and not none)", 1),
     ],
 )
 def test_profile_mistakes(args: list[str], error: str, status: int, program: Program) -> None:
     assert error_of(program, *args, status=status) == error
     assert not (program.root / "profiles").exists()
+    assert not (program.root / "config.toml").exists()
 
 
 @pytest.mark.parametrize(

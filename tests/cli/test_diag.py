@@ -1,7 +1,10 @@
 import json
 import socket
 
+import pytest
 from real_program import Program, Serve
+
+from hipfire.cli.examination import gpu_findings
 
 
 def test_a_healthy_machine_is_ready(program: Program) -> None:
@@ -78,3 +81,54 @@ def test_a_serve_that_is_up_is_said(shared_serve: Serve) -> None:
 def test_a_folder_that_cannot_be_written_is_noted(program: Program) -> None:
     done = program.run("diag", HIPFIRE_MODELS_DIR="/dev/null/models")
     assert "note     /dev/null/models cannot be written\n" in done.stdout
+
+
+RUNTIME = {"library": "/lib/libamdhip64.so", "version": "6.3.1", "problem": None, "advice": None}
+CARD = {"index": 0, "name": "A card", "arch": "gfx1100", "pci": "0000:03:00.0", "total_nbytes": 24 * 10**9}
+NO_LIBRARY = {"library": None, "devices": [], "problem": "no library", "advice": "install ROCm"}
+NO_CARD = {"library": "/lib/libamdhip64.so", "devices": [], "problem": "no AMD GPU was found", "advice": "plug one in"}
+
+
+def test_a_gpu_is_shown_with_its_runtime() -> None:
+    card = {**CARD, "covered": True, "other_users": {}}
+    findings = gpu_findings({**RUNTIME, "devices": [card]}, "auto")
+    assert [(finding.level, finding.text) for finding in findings] == [
+        ("ok", "/lib/libamdhip64.so, 6.3.1"),
+        ("ok", "hip:0 A card, gfx1100, 0000:03:00.0, 24.0 GB"),
+    ]
+
+
+def test_a_gpu_that_is_of_no_use_is_noted() -> None:
+    cards = [{**CARD, "covered": False, "other_users": {}}, {**CARD, "covered": True, "other_users": {"7": 5 * 10**9}}]
+    findings = gpu_findings({**RUNTIME, "devices": cards}, "auto")[1:]
+    assert [finding.level for finding in findings] == ["note", "note"]
+    assert findings[0].text.endswith("24.0 GB; there are no kernels for it")
+    assert findings[1].text.endswith("24.0 GB; process 7 has 5.0 GB of it")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "device", "level", "advice"),
+    [
+        (NO_LIBRARY, "auto", "ok", None),
+        (NO_LIBRARY, "hip:0", "problem", "install ROCm"),
+        (NO_CARD, "auto", "note", "plug one in"),
+        (NO_CARD, "gfx1100", "problem", "plug one in"),
+    ],
+)
+def test_no_gpu_is_a_problem_for_who_wants_one(gpu: dict[str, str], device: str, level: str, advice: str) -> None:
+    (finding,) = gpu_findings(gpu, device)
+    assert (finding.level, finding.text, finding.advice) == (level, f"none: {gpu['problem']}", advice)
+
+
+@pytest.mark.parametrize(("device", "level"), [("auto", "problem"), ("cpu", "note")])
+def test_a_runtime_that_crashes_is_a_problem_unless_it_is_not_used(device: str, level: str) -> None:
+    (finding,) = gpu_findings({"problem": "looking at the GPU failed: exit status -11"}, device)
+    assert (finding.level, finding.text) == (level, "looking at the GPU failed: exit status -11")
+    assert finding.advice == "hipfire serve --device cpu works"
+
+
+def test_diag_has_a_line_for_the_gpu(program: Program) -> None:
+    # Where the tests run there may be one or not.
+    document = json.loads(program.run("diag", "--json").stdout)
+    assert any(finding["what"] == "GPU" for finding in document["findings"])
+    assert document["gpu"].keys() == {"library", "version", "devices", "problem", "advice"}

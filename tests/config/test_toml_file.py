@@ -40,6 +40,8 @@ def test_every_value_has_its_line(text: str, lines: dict[str, int], tmp_path: Pa
         (b"a = 1\na = 2\n", ":2:6: cannot overwrite a value"),
         (b'a = "x', ":1:7: unterminated string"),
         (b"a = 1\n\xe9 = 2", ":2: this is not UTF-8 (save the file as UTF-8)"),
+        (b"a = " + b"[" * 3000, ": this is nested too deeply"),
+        (b"a = " + b"9" * 5000, ": a number in it has too many digits"),
     ],
 )
 def test_what_is_no_toml_is_told_with_its_place(data: bytes, message: str, tmp_path: Path) -> None:

@@ -107,6 +107,13 @@ def test_other_text_is_refused_with_what_would_fit(key: str, text: str, message:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("value", [1 << 20_000, "9" * 5000, ["x"] * 5000], ids=["number", "text", "list"])
+def test_what_is_long_is_not_told_whole(value: object) -> None:
+    with pytest.raises(BadValue) as caught:
+        check(SETTINGS["serve.port"], value)
+    assert len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [

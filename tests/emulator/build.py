@@ -1,6 +1,7 @@
 """Builds the emulated `libamdhip64` from `machine/*.c`, with the compiler in the ziglang wheel.
 
-The library finds the translator by a path that is compiled in, so it works in any process on the machine that built it.
+`python -m emulator.build FOLDER`, with tests/ on the Python path, prints the library's path. The library finds the
+translator by a path that is compiled in, so it works in any process on the machine that built it.
 """
 
 import hashlib
@@ -78,3 +79,7 @@ def _zig(*arguments: str) -> None:
     done = subprocess.run([sys.executable, "-m", "ziglang", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(f"{' '.join(arguments)}\n{done.stderr}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{build_library(Path(sys.argv[1]).resolve())}\n")

@@ -81,6 +81,25 @@ def test_devices_and_their_properties(hip: ctypes.CDLL) -> None:
         assert address.value == f"0000:{3 + device:02x}:00.0".encode()
 
 
+def test_profile_counts_what_each_wave_ran(hip: ctypes.CDLL, add: c_void_p) -> None:
+    a, b, out = (new_buffer(hip, 4 * N) for _ in range(3))
+    for buffer in (a, b):
+        assert hip.hipMemset(buffer, 0, c_size_t(4 * N)) == SUCCESS
+    assert launch_packed(hip, add, None, a, b, out, N) == SUCCESS
+    assert hip.hipDeviceSynchronize() == SUCCESS
+    text = ctypes.create_string_buffer(hip.emulatorProfile(None, c_size_t(0)) + 1)
+    assert hip.emulatorProfile(text, c_size_t(len(text))) == len(text) - 1
+    lines = [line.partition(" ") for line in text.value.decode().splitlines()]
+    times = {what.partition("(")[0]: int(number) for number, _, what in lines}
+    # Of the three workgroups' twelve waves two are past the end, whole: they take no part in the addition.
+    assert (times["v_add_f32_e32"], times["global_store_b32"], times["s_endpgm"]) == (10, 10, 12)
+    short = ctypes.create_string_buffer(10)
+    assert hip.emulatorProfile(short, c_size_t(10)) == len(text) - 1
+    assert short.value == text.value[:9]
+    for buffer in (a, b, out):
+        assert hip.hipFree(buffer) == SUCCESS
+
+
 def test_memory_is_counted_and_ends(hip: ctypes.CDLL) -> None:
     free, total, after = c_size_t(), c_size_t(), c_size_t()
     assert hip.hipMemGetInfo(byref(free), byref(total)) == SUCCESS

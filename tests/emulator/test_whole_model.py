@@ -28,13 +28,23 @@ def test_the_capital_of_france(emulated_library: Path, smollm2_path: Path, tmp_p
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(ROOT),
         "HIPFIRE_HOME": str(tmp_path / "home"),
-        "HIPFIRE_LOCAL": "1",
-        "HIPFIRE_DEVICE": "hip:0",
         "LD_LIBRARY_PATH": str(libraries),
         "HIP_EMULATOR_ARCH": arch,
         "HIP_EMULATOR_CACHE": str(ROOM / "translated"),
     }
-    command = [sys.executable, "-m", "hipfire", "run", str(smollm2_path), "-t", "0", "--max-seq", "512"]
+    command = [
+        sys.executable,
+        "-m",
+        "hipfire",
+        "run",
+        str(smollm2_path),
+        "--device",
+        "hip:0",
+        "--max-seq",
+        "512",
+        "-t",
+        "0",
+    ]
     done = subprocess.run(
         [*command, "What is the capital of France?"], env=environment, capture_output=True, text=True, check=False
     )

@@ -35,6 +35,22 @@ def test_the_first_that_can_be_used_is_chosen() -> None:
     assert examine([BAD, WORSE]) == {"chosen": None, "error": found["error"]}
 
 
+def test_what_is_wrong_with_a_pattern_is_told() -> None:
+    found = examine([grammar({"type": "string", "pattern": "a(b"})])
+    assert found == {"chosen": None, "error": "regex parse error: unclosed group"}
+
+
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "#"}, {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}]
+)
+def test_a_schema_that_is_only_itself_is_refused(schema: dict[str, Any]) -> None:
+    assert examine([grammar(schema)]) == {"chosen": None, "error": "nothing goes on, or ends, as it must"}
+
+
+def test_a_schema_that_has_itself_in_it_is_taken() -> None:
+    assert examine([grammar({"type": "array", "items": {"$ref": "#"}})]) == {"chosen": 0, "error": None}
+
+
 def test_the_program_answers_all_that_it_is_asked() -> None:
     done = run([GOOD], [BAD, GOOD])
     assert done.returncode == 0

@@ -38,4 +38,5 @@ INLINE float from_lane_xor(float x, int mask)
     return host_exchanged[parity][self ^ mask];
 }
 
+INLINE uint32_t opaque(uint32_t word) { return word; }
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }

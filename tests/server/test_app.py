@@ -68,7 +68,7 @@ class TestModels:
             assert (await server.client.get("/v1/models/other")).json() == listed[0]
             assert listed[0]["id"] == "other"
 
-    @pytest.mark.parametrize("name", ["nobody", "a/b", "..%2Ftiny.gguf", "%00", "x" * 5000])
+    @pytest.mark.parametrize("name", ["nobody", "a/b", "..%2Ftiny.gguf", "%00", "a%0Ab", "x" * 5000])
     async def test_none(self, store: Store, name: str) -> None:
         async with scripted_server(store, hello()) as server:
             response = await server.client.get(f"/v1/models/{name}")

@@ -5,6 +5,7 @@ import pytest
 from scripted_engine import Script
 from scripted_server import a_chat, scripted_server
 from scripted_service import some_settings, tokens_of
+from sockets import exchange
 
 from hipfire.catalog.store import Store
 
@@ -35,6 +36,19 @@ async def test_a_listed_page_is_told_what_it_may_do(store: Store, origins: tuple
         "access-control-max-age": "600",
         "access-control-expose-headers": "Retry-After",
     }
+
+
+async def test_the_connection_goes_on_behind_the_question(store: Store) -> None:
+    page = f"Host: localhost\r\nOrigin: {PAGE}\r\n"
+    asked = f"OPTIONS /v1/models HTTP/1.1\r\n{page}Access-Control-Request-Method: GET\r\n\r\n"
+    then = f"GET /health HTTP/1.1\r\n{page}Connection: close\r\n\r\n"
+    settings = some_settings(serve={"cors_origins": (PAGE,)})
+    async with scripted_server(store, hello(), settings=settings) as server:
+        answers = await exchange(server.port, (asked + then).encode())
+    assert answers.startswith(b"HTTP/1.1 204 ")
+    assert b"HTTP/1.1 200 " in answers
+    # What has no body has no type.
+    assert answers.partition(b"\r\n\r\n")[0].lower().count(b"content-") == 0
 
 
 @pytest.mark.parametrize(

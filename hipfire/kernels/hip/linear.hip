@@ -44,9 +44,11 @@ template <layout F> INLINE void unpack_quants(const uint8_t *low, place at, weig
         uint4 words = plane<F.low>(low, at, quad);
         if constexpr (F.high != 0)
             words |= plane<F.high>(low + 32 * F.low, at, quad) << (uint32_t)F.low;
-        for (int row = 0; row < 4; row++)
+        for (int row = 0; row < 4; row++) {
+            const uint32_t word = F.low == 8 ? words[row] : opaque(words[row]);
             for (int i = 0; i < 4; i++)
-                out->q[row][4 * quad + i] = byte_of<F.low == 8>(words[row], i);
+                out->q[row][4 * quad + i] = byte_of<F.low == 8>(word, i);
+        }
     }
 }
 

@@ -50,6 +50,8 @@ API void emulatorClearFault(void) {
     gpu.report[0] = 0;
 }
 API unsigned long long emulatorInstructionsRun(void) { return instructions_run(); }
+/* What the last launch ran, line by line, while its module is loaded; the length without the zero at the end, as snprintf. */
+API size_t emulatorProfile(char *text, size_t size) { return instruction_profile(text, size); }
 
 u64 instruction_limit(void) {
     const char *text = getenv("HIP_EMULATOR_MAX_INSTRUCTIONS");

@@ -11,7 +11,9 @@ static struct {
     Wave *waves;
     u32 *rows, n_waves, epoch;
     size_t scratch_size;
-    u64 n_executed;
+    u64 n_executed, *counts; /* of each row of the module that ran last */
+    const Module *module;
+    u32 n_counts;
 } room;
 
 static void *zeroed(size_t size) {
@@ -44,6 +46,34 @@ static void make_room(u32 n_waves, size_t scratch_size) {
 }
 
 u64 instructions_run(void) { return room.n_executed; }
+
+/* Counts of the rows of a module, all zero. */
+static u64 *start_counts(const Module *module) {
+    if (module->n_insns > room.n_counts) {
+        free(room.counts);
+        room.counts = zeroed(module->n_insns * sizeof *room.counts);
+        room.n_counts = module->n_insns;
+    }
+    room.module = module;
+    return memset(room.counts, 0, module->n_insns * sizeof *room.counts);
+}
+
+size_t instruction_profile(char *text, size_t size) {
+    size_t length = 0;
+    for (u32 n = 0; room.module && n < room.module->n_insns; n++) {
+        const Insn *i = &room.module->insns[n];
+        /* A dual-issue pair is two or three rows and one instruction. */
+        if (!room.counts[n] || (n && i[-1].pc == i->pc)) continue;
+        bool fits = length < size;
+        length += (size_t)snprintf(fits ? text + length : NULL, fits ? size - length : 0, "%llu %s\n",
+                                   (unsigned long long)room.counts[n], room.module->strings + i->text);
+    }
+    return length;
+}
+
+void forget_profile(const Module *module) {
+    if (room.module == module) room.module = NULL;
+}
 
 static void fill_arguments(const Launch *launch, const LaunchShape *shape) {
     const Kernel *k = launch->kernel;
@@ -138,6 +168,7 @@ static void run_wave(Wave *w, u64 max_executed) {
     Launch *launch = w->launch;
     const Insn *insns = launch->module->insns;
     while (!w->ended && !w->at_barrier) {
+        launch->counts[w->next]++;
         const Insn *i = &insns[w->next++];
         w->taint = 0;
         if (++launch->n_executed > max_executed) fault(w, i, "endless", "the launch ran %llu instructions", (unsigned long long)max_executed);
@@ -177,6 +208,7 @@ const char *run_kernel(const Module *module, const Kernel *kernel, const LaunchS
     launch.scratch = room.scratch;
     launch.kernarg = room.kernarg;
     launch.packet = room.packet;
+    launch.counts = start_counts(module);
     fill_arguments(&launch, shape);
     fill_packet(&launch);
     if (setjmp(fault_exit)) {

@@ -114,7 +114,7 @@ typedef struct {
     u8 *lds, *scratch, *kernarg, *packet;
     Shadow *shadow;
     u32 epoch;
-    u64 n_executed, max_executed;
+    u64 n_executed, max_executed, *counts;
 } Launch;
 
 struct Wave {
@@ -143,6 +143,9 @@ typedef struct { u32 grid[3], block[3], lds_bytes; const void *arguments; u32 n_
 /* Runs a kernel to its end. Returns NULL, or what went wrong: a report of several lines that the next run replaces. */
 const char *run_kernel(const Module *module, const Kernel *kernel, const LaunchShape *shape, u64 max_instructions);
 u64 instructions_run(void);
+/* Writes a line "times instruction" for each instruction that the last launch ran, and returns the length of all. */
+size_t instruction_profile(char *text, size_t size);
+void forget_profile(const Module *module);
 
 /* module.c */
 /* Reads a file that emulator/encode.py wrote. NULL where it cannot, with the reason in `reason`. */

@@ -82,6 +82,7 @@ Module *module_open(const char *path, char *reason, size_t size) {
 
 void module_close(Module *m) {
     allocation_remove((u64)m->image);
+    forget_profile(m);
     while (m->functions) {
         Function *function = m->functions;
         m->functions = function->next;
