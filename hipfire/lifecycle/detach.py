@@ -28,6 +28,8 @@ MODEL_TIMEOUT_S = 300.0
 _POLL_S = 0.1
 _KILL_AFTER_S = 5.0
 _N_TAIL = 20
+_ENDINGS = (signal.SIGINT, signal.SIGTERM)
+"""What calls a start off. From the fork on they wait until somebody is there to end the child."""
 
 
 class StartFailed(HipfireError):
@@ -64,6 +66,7 @@ Report = Callable[[ModelState | int], None]
 def detach(log: Path) -> Child | Report:
     """Fork. The parent gets the child, the child a function that reports to the parent. Call it before any thread is.
 
+    Nothing interrupts the parent until it calls `wait_until_up`.
     In the child stdin is empty, and stdout and stderr are the log. Raises StartFailed when that cannot be written.
     """
     rotate(log)
@@ -77,6 +80,7 @@ def detach(log: Path) -> Child | Report:
     reports, reporter = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
     pid = os.fork()
     if pid:
         os.close(out)
@@ -84,6 +88,7 @@ def detach(log: Path) -> Child | Report:
         return Child(pid=pid, descriptor=os.pidfd_open(pid), reports=reports, log=log, log_start=log_start)
     os.close(reports)
     os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     _redirect(out)
 
     def report(said: ModelState | int) -> None:
@@ -135,6 +140,7 @@ def wait_until_up(
     Raises StartFailed, having ended the child.
     """
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
         _wait_for_process(child, endpoint)
         if for_model:
             _wait_for_model(child, on_loading)
