@@ -22,6 +22,8 @@ from hipfire.config.own_models import NO_OWN_MODELS, OwnModel, expanded, read_ow
 from hipfire.errors import ConfigError, ModelFileError, ModelNotFound
 
 SUFFIX = ".gguf"
+_SHOWN = 200
+"""Characters of a name that an error repeats."""
 
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 
@@ -236,7 +238,7 @@ class Store:
             hint = "installed: " + ", ".join(installed)
         else:
             hint = "nothing is installed; hipfire list -r shows what can be pulled"
-        return ModelNotFound(f"there is no model {name!r}", hint=hint)
+        return ModelNotFound(f"there is no model {name[:_SHOWN]!r}", hint=hint)
 
     def _listing(self, model: InstalledModel, status: os.stat_result) -> Listing:
         key = (model.path, status.st_size, status.st_mtime_ns)

@@ -5,7 +5,8 @@ What passes may still be too much: see `check`. Knows no grammar.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
 
 from hipfire.errors import InvalidRequest
 
@@ -31,6 +32,7 @@ def check_bounds(schema: object, path: str) -> None:
     `path` is where in the request it stands.
     """
     pending: list[tuple[object, int]] = [(schema, 1)]
+    references: list[str] = []
     n_nodes = n_characters = 0
     while pending:
         value, depth = pending.pop()
@@ -48,9 +50,43 @@ def check_bounds(schema: object, path: str) -> None:
         if isinstance(value, Mapping):
             for name, item in value.items():
                 _check_keyword(name, item, path)
+            if isinstance(reference := value.get("$ref"), str):
+                references.append(reference)
             pending += [(item, depth + 1) for item in value.values()]
         elif isinstance(value, list):
             pending += [(item, depth + 1) for item in value]
+    _check_references(schema, references, path)
+
+
+def _check_references(schema: object, references: Iterable[str], path: str) -> None:
+    """Refuse a reference that leads back to itself by references alone: nothing can be said by it."""
+    settled: set[str] = set()
+    for reference in references:
+        followed: set[str] = set()
+        at: object = reference
+        while isinstance(at, str) and at not in settled:
+            if at in followed:
+                raise InvalidRequest(f"{path}: {at[:100]} refers to nothing but itself", param=path)
+            followed.add(at)
+            target = _target(schema, at)
+            at = target.get("$ref") if isinstance(target, Mapping) else None
+        settled |= followed
+
+
+def _target(schema: object, reference: str) -> object:
+    """What a reference within the schema stands for (RFC 6901); None for another, or where there is nothing."""
+    if not reference.startswith("#"):
+        return None
+    at = schema
+    for part in unquote(reference[1:]).split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(at, Mapping):
+            at = at.get(name)
+        elif isinstance(at, list) and name.isdecimal() and int(name[:9]) < len(at):
+            at = at[int(name[:9])]
+        else:
+            return None
+    return at
 
 
 def _check_keyword(name: str, value: object, path: str) -> None:

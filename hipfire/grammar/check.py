@@ -26,6 +26,8 @@ BUDGET_NBYTES = 1 << 30
 STACK_NBYTES = 4 << 20
 """Less than the engine's threads have: what passes here does not end the engine."""
 
+# What the library says to those who call it; our clients can do something else.
+_IN_OUR_WORDS = {"oneOf constraints are not supported": "oneOf is not supported: use anyOf, or strict false"}
 _PATTERN_ERROR = re.compile(r"^error: (.+)$", re.MULTILINE)
 
 
@@ -48,6 +50,9 @@ def _cause(message: str) -> str:
     """What is wrong, without where: the grammar is nothing that the client wrote."""
     line = first_line(message)
     cause = line.partition("failed to compile JSON schema: ")[2] or line
+    for theirs, ours in _IN_OUR_WORDS.items():
+        if cause.startswith(theirs):
+            return ours
     # What is wrong with a pattern comes below a drawing of it.
     detail = _PATTERN_ERROR.search(message)
     return f"{cause} {detail[1]}" if detail is not None else cause

@@ -6,7 +6,7 @@ import h11
 from hypercorn.protocol.events import Event, Response
 from hypercorn.protocol.h11 import H11Protocol
 
-from hipfire.server.problems import malformed_body
+from hipfire.server.problems import refused_body
 
 
 class Http1Protocol(H11Protocol):
@@ -30,7 +30,7 @@ class Http1Protocol(H11Protocol):
         await super().stream_send(event)
 
     async def _send_error_response(self, status_code: int) -> None:
-        body = malformed_body(status_code)
+        body = refused_body(status_code)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),

@@ -93,9 +93,16 @@ def json_response(document: object, status: int = 200) -> Response:
     return Response(json.dumps(document, separators=(",", ":")), status, content_type="application/json")
 
 
-def malformed_body(status: int) -> bytes:
-    """The body of the answer to bytes that are no HTTP request."""
-    return json.dumps(_body(status, "invalid_request", "This is not a well-formed HTTP request.", None)).encode()
+_REFUSED = {
+    431: "The head of this request is too large.",
+    501: "This transfer encoding is not supported: send the body as it is, or chunked.",
+}
+
+
+def refused_body(status: int) -> bytes:
+    """The body of the answer to bytes that are no HTTP request, or none that is read."""
+    message = _REFUSED.get(status, "This is not a well-formed HTTP request.")
+    return json.dumps(_body(status, "invalid_request", message, None)).encode()
 
 
 def _body(status: int, code: str, message: str, param: str | None) -> dict[str, object]:

@@ -98,23 +98,37 @@ async def test_a_refused_model_is_refused_before_the_queue(store: Store) -> None
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("request_", "status", "says"),
     [
-        b"nonsense\r\n\r\n",
-        b"GET /health HTTP/1.1\r\n\r\n",
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nA B: c\r\n\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        (b"nonsense\r\n\r\n", b"400", "not a well-formed HTTP request"),
+        (b"GET /health HTTP/1.1\r\n\r\n", b"400", "not a well-formed HTTP request"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nA B: c\r\n\r\n", b"400", "not a well-formed HTTP request"),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+            b"400",
+            "not a well-formed HTTP request",
+        ),
+        (
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+            b"431",
+            "head of this request is too large",
+        ),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
+            b"501",
+            "transfer encoding is not supported",
+        ),
     ],
-    ids=["no request line", "no host", "header name", "length", "too large a head"],
+    ids=["no request line", "no host", "header name", "length", "too large a head", "an encoding"],
 )
-async def test_what_is_no_request_gets_json_too(store: Store, request_: bytes) -> None:
+async def test_what_is_no_request_gets_json_too(store: Store, request_: bytes, status: bytes, says: str) -> None:
     """Every error body is JSON, never an HTML page and never a Python repr."""
     async with scripted_server(store, hello()) as server:
         head, _, body = (await exchange(server.port, request_)).partition(b"\r\n\r\n")
-    assert head.split()[1] in (b"400", b"431")
+    assert head.split()[1] == status
     assert b"content-type: application/json" in head.lower()
     assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
+    assert says in json.loads(body)["error"]["message"]
 
 
 async def test_errors_of_the_framework_have_the_shape_too(store: Store) -> None:

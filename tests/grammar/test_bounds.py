@@ -88,3 +88,30 @@ def test_the_bounds_are_exact() -> None:
     ):
         with pytest.raises(InvalidRequest):
             check_bounds(schema, "schema")
+
+
+ROUND_AND_ROUND = {
+    "the whole": {"$ref": "#"},
+    "below a property": {"properties": {"a": {"$ref": "#/$defs/l"}}, "$defs": {"l": {"$ref": "#/$defs/l"}}},
+    "two of them": {"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    "with a slash in its name": {"items": {"$ref": "#/$defs/a~1b"}, "$defs": {"a/b": {"$ref": "#/$defs/a~1b"}}},
+    "in a list": {"items": {"$ref": "#/anyOf/0"}, "anyOf": [{"$ref": "#/anyOf/0"}]},
+    "escaped": {"items": {"$ref": "#/%24defs/a"}, "$defs": {"a": {"$ref": "#/$defs/a"}}},
+}
+
+
+@pytest.mark.parametrize("schema", ROUND_AND_ROUND.values(), ids=ROUND_AND_ROUND)
+def test_a_reference_to_nothing_but_itself_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="refers to nothing but itself"):
+        check_bounds(schema, "schema")
+
+
+def test_a_schema_may_have_itself_in_it() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "all": {"$ref": "#"}}}
+    check_bounds({"$ref": "#/$defs/node", "$defs": {"node": node, "other": {"$ref": "#/$defs/node"}}}, "schema")
+    check_bounds({"items": {"$ref": "#/$defs/nobody"}, "anyOf": [{"$ref": "https://example.com/a"}]}, "schema")
+
+
+def test_a_long_chain_of_references_is_followed_once() -> None:
+    chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(5000)} | {"d5000": {"type": "string"}}
+    check_bounds({"$ref": "#/$defs/d0", "$defs": chain}, "schema")

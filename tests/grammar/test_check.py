@@ -77,3 +77,8 @@ def test_the_program_dies_of_what_is_too_much(hostile: str) -> None:
     done = run([hostile])
     assert done.returncode < 0
     assert done.stdout == b""
+
+
+def test_what_is_not_supported_is_told_with_what_is() -> None:
+    overlapping = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "string", "maxLength": 5}]}
+    assert examine([grammar(overlapping)])["error"] == "oneOf is not supported: use anyOf, or strict false"
