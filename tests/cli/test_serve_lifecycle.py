@@ -108,15 +108,19 @@ def test_two_models_alternate_and_neither_starves(program: Program, install: Cal
     install("one.gguf")
     install("two.gguf")
     port = free_port()
-    read_until(program.start("serve", "one", str(port)), "stop it")
+    # The reference device is slow enough for others to come in during an answer.
+    process = program.start("serve", "one", str(port), HIPFIRE_DEVICE="reference")
+    read_until(process, "stop it")
     replies: list[str] = []
 
     def ask(model: str) -> None:
         replies.extend(chat(port, model=model).json()["model"] for _ in range(3))
 
     threads = [threading.Thread(target=ask, args=(model,)) for model in ("one", "two")]
-    for thread in threads:
-        thread.start()
+    with Serve(program=program, process=process, port=port).answer_under_way():
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: get(port, "/stats")["queue_depth"] == 2)
     for thread in threads:
         thread.join(timeout=TIMEOUT_S)
     assert sorted(replies) == ["one"] * 3 + ["two"] * 3

@@ -4,3 +4,12 @@
 `machine/` interpret, `build` compiles those into a library with HIP's own entry points, and `gpu` is a small way to
 call it. Nothing here knows hipfire.
 """
+
+import importlib
+import sys
+
+# Loading the tables raises Python's limit on recursion for the whole process, and whoever relies on it (tests of what is
+# nested too deep) would depend on who ran before.
+_limit = sys.getrecursionlimit()
+importlib.import_module("tinygrad.renderer.amd")
+sys.setrecursionlimit(_limit)
