@@ -109,7 +109,7 @@ _PROFILE = click.option(
     examples=[
         ("hipfire config list", ""),
         ("hipfire config smollm2:135m list", "what holds for one model"),
-        ("hipfire config list --json | jq '.[] | select(.place)'", "what is not built in"),
+        ("hipfire config list --json | jq '.[] | select(.place)'", "what is not built-in"),
     ],
 )
 @_JSON
@@ -131,6 +131,7 @@ def get(ctx: click.Context, key: str) -> None:
 @command.command(
     "explain",
     cls=ExampledCommand,
+    short_help="Show what each source says of KEY, and which wins.",
     examples=[
         ("hipfire config explain serve.port", ""),
         ("hipfire config smollm2:135m explain temperature", "what a model's card and file say too"),
@@ -201,6 +202,7 @@ def set_value(ctx: click.Context, key: str, value: str, in_profile: str | None) 
 @command.command(
     "reset",
     cls=ExampledCommand,
+    short_help="Take KEY out of config.toml or models.toml.",
     examples=[("hipfire config reset serve.port", ""), ("hipfire config reset --all", "asks first")],
 )
 @click.argument("key", required=False, metavar="[KEY]", shell_complete=KeyType().shell_complete)
@@ -239,7 +241,7 @@ def _say_what_holds(ctx: click.Context, key: str, target: Target) -> None:
         click.echo(f"still wrong: {error}", err=True)
         return
     if not sourced.source.place.startswith(f"{target.path}:"):
-        click.echo(f"in force is {shown(SETTINGS[key], sourced.value)} ({sourced.source.place})", err=True)
+        click.echo(f"in force is {shown(SETTINGS[key], sourced.value) or '–'} ({sourced.source.place})", err=True)
     serving = read_pidfile(environment.pidfile)
     if serving is not None and serving.alive:
         click.echo("the server that is up goes on with what it read: hipfire restart", err=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from hipfire.config.environment import Environment
 from hipfire.config.layers import Layers, read_layers
@@ -30,6 +31,10 @@ class SettingType(click.ParamType[str]):
         except BadValue as error:
             self.fail(f"it {error}", param, ctx)
         return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, param
+        return [CompletionItem(choice) for choice in SETTINGS[self.key].choices if choice.startswith(incomplete)]
 
 
 def setting_option(key: str, *names: str, help_text: str | None = None) -> Callable[[Any], Any]:
