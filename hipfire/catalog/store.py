@@ -140,7 +140,9 @@ class Store:
         """A model with a path of its own."""
         assert own.path is not None
         if not own.path.exists():
-            raise ModelNotFound(f"{own.name} is not at {own.path}", hint=f"models.toml says so at {own.place}")
+            raise ModelNotFound(
+                f"{own.name} is not at {own.path}", hint=f"correct it at {own.place}, or take the entry out there"
+            )
         return self._own_installed(own, own.path)
 
     def _own_installed(self, own: OwnModel, path: Path) -> InstalledModel:
@@ -225,7 +227,9 @@ class Store:
         try:
             path.stat()
         except (OSError, ValueError):
-            raise ModelNotFound(f"{name} does not exist", hint="check the path, or see: hipfire list -r") from None
+            raise ModelNotFound(
+                f"{name} does not exist", hint="check the path; hipfire list shows what is here"
+            ) from None
         return InstalledModel(tag=str(path), path=path)
 
     def _unknown(self, name: str, installed: Mapping[str, InstalledModel]) -> ModelNotFound:

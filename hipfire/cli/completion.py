@@ -44,6 +44,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
     examples=[
         ('eval "$(hipfire completion bash)"', "in ~/.bashrc"),
         ('eval "$(hipfire completion zsh)"', "in ~/.zshrc"),
+        ("mkdir -p ~/.config/fish/completions", ""),
         ("hipfire completion fish > ~/.config/fish/completions/hipfire.fish", ""),
     ],
 )

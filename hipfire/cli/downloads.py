@@ -17,7 +17,7 @@ from rich.progress import (
 
 from hipfire.catalog.hub_name import PREFIX, parse_hub_name
 from hipfire.catalog.progress import Phase
-from hipfire.catalog.pull import pull
+from hipfire.catalog.pull import make_folder, pull
 from hipfire.catalog.registry import Card
 from hipfire.catalog.store import InstalledModel, Store
 from hipfire.config.environment import Environment
@@ -72,6 +72,7 @@ def pull_with_progress(card: Card, store: Store, environment: Environment) -> Pa
     """Download a model and show how it goes on stderr. Raises DownloadError."""
     if not store.path_of(card).exists():
         card.check_pullable()
+        make_folder(store.models_dir, variables=environment.variables)
     with announced(environment.home, DOWNLOAD, model=card.tag):
         return _pull_with_progress(card, store, environment)
 

@@ -214,7 +214,9 @@ class Reasoning:
     """What a request leaves open about reasoning. These keys stand at the top of the file, in no table."""
 
     thinking: str = setting(
-        "on", "Whether a model reasons that can be told; unset, its family's own way holds.", choices=("on", "off")
+        "on",
+        "Whether a model reasons that can be told; unset, its family's own way holds, of some off.",
+        choices=("on", "off"),
     )
     reasoning_effort: str = setting(
         "auto", "How strongly the prompt asks for reasoning; auto: as the family does.", choices=("auto", *EFFORTS)

@@ -114,7 +114,7 @@ def _view(route: Route, service: Service, settings: Settings) -> Callable[..., A
 
 
 async def _on_http_error(error: HTTPException) -> Response:
-    return http_error_response(error)
+    return http_error_response(error, request.path)
 
 
 async def _on_error(error: Exception) -> Response:

@@ -220,7 +220,8 @@ def test_a_tag_may_be_somewhere_else(models_dir: Path, registry: Registry) -> No
 def test_a_path_that_leads_nowhere_is_an_error_and_listed_as_broken(models_dir: Path, registry: Registry) -> None:
     store = own_store(models_dir, registry, '[model.gone]\npath = "nothing.gguf"')
     with pytest.raises(
-        ModelNotFound, match=r"gone is not at .*nothing.gguf \(models.toml says so at .*models.toml:2\)"
+        ModelNotFound,
+        match=r"gone is not at .*nothing.gguf \(correct it at .*models.toml:2, or take the entry out there\)",
     ):
         store.resolve("gone")
     (listing,) = store.list_installed()

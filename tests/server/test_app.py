@@ -110,6 +110,19 @@ class TestRouting:
         assert error_of(response)["code"] == "not_found"
 
     @pytest.mark.parametrize(
+        ("path", "message"),
+        [
+            ("/nowhere", "there is no such path"),
+            ("/v1/completions", "there is no such path: use /v1/chat/completions"),
+            ("/v1/responses", "there is no such path: use /v1/chat/completions"),
+        ],
+    )
+    async def test_another_api_is_told_of_this_one(self, store: Store, path: str, message: str) -> None:
+        async with scripted_server(store, hello()) as server:
+            response = await server.client.post(path, json={})
+        assert error_of(response)["message"] == message
+
+    @pytest.mark.parametrize(
         ("method", "path", "allowed"),
         [
             ("POST", "/health", "GET, HEAD"),
