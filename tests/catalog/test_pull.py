@@ -154,7 +154,7 @@ def test_too_little_space_is_found_before_anything_is_asked_for(
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, card: Card, index: PackageIndex) -> None:
     (tmp_path / "models").write_bytes(b"")
-    with pytest.raises(DownloadError, match="cannot write .* \\(HIPFIRE_MODELS_DIR puts the models elsewhere\\)"):
+    with pytest.raises(DownloadError, match=r"cannot write .* \(HIPFIRE_MODELS_DIR puts the models elsewhere\)"):
         pull_into(tmp_path / "models", card, index)
     with pytest.raises(DownloadError, match="HIPFIRE_HOME"):
         make_folder(tmp_path / "models", variables={"HIPFIRE_HOME": "x"})
