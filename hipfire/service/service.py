@@ -112,6 +112,11 @@ class Service:
         """The model that is loaded."""
         return self._residency.resident
 
+    @property
+    def load_error(self) -> HipfireError | None:
+        """Why the last load failed; None when it did not."""
+        return self._residency.load_error
+
     def health(self) -> Health:
         """How things are, without a look at the engine."""
         resident, loading = self._residency.resident, self._residency.loading

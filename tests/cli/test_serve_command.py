@@ -148,8 +148,12 @@ def test_a_model_that_cannot_be_loaded_is_said_and_the_server_stays(program: Pro
     broken = program.home / "broken.gguf"
     broken.write_bytes(TINY.read_bytes()[:-1000])
     process = program.start("serve", str(broken), str(port))
-    assert "ends after" in read_until(process, "could not be loaded")
+    error = read_until(process, "could not be loaded").splitlines()[-1]
+    assert "ends after" in error
+    assert error.endswith("; the server stays up, and requests for it try again")
     assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).json()["status"] == "ok"
+    assert "ends after" in program.ps()[0]["load_error"]
+    assert f"failed: {broken} ends after" in program.run("ps").stdout
 
 
 def test_json_logs_are_one_object_a_line(program: Program, port: int) -> None:
