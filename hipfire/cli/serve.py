@@ -150,7 +150,7 @@ def run(plan: Plan, environment: Environment) -> None:
     if plan.detach:
         # The download's progress is for whoever waits here.
         with announced(environment.home, SERVE, model=model, endpoint=endpoint):
-            resolve_or_pull(model, plan.store, environment)
+            resolve_or_pull(model, plan.store, environment, chat_with=plan.settings)
         child = detach(environment.log_file)
         if isinstance(child, Child):
             _see_through(child, sockets, plan)
@@ -170,7 +170,7 @@ def run(plan: Plan, environment: Environment) -> None:
         pidfile(environment.pidfile, endpoint) as remove_pidfile,
     ):
         Notifier(environment.notify_socket).status(f"preparing {model}")
-        resolve_or_pull(model, plan.store, environment)
+        resolve_or_pull(model, plan.store, environment, chat_with=plan.settings)
         _serve(plan, environment, sockets, tls, remove_pidfile, report)
 
 

@@ -153,8 +153,8 @@ class Serve:
     port: int = setting(11435, "TCP port to listen on.", within=Range(low=1, high=65535))
     default_model: str = setting(
         "auto",
-        "Model that is loaded at start and answers requests that name none while nothing else is loaded: a tag or a path."
-        " auto: smollm2:135m.",
+        "Model that is loaded at start and answers requests that name none while nothing else is loaded: a tag or a"
+        " path. auto: smollm2:135m.",
         env="HIPFIRE_MODEL",
     )
     idle_timeout: float = setting(
