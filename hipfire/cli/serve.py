@@ -29,6 +29,7 @@ from hipfire.lifecycle.notify import Notifier
 from hipfire.lifecycle.pidfile import pidfile
 from hipfire.lifecycle.port import bind
 from hipfire.lifecycle.processes import SERVE, announced
+from hipfire.server.hosts import exposure
 
 if TYPE_CHECKING:
     import ssl
@@ -176,6 +177,7 @@ def run(plan: Plan, environment: Environment) -> None:
 
 def _see_through(child: Child, sockets: Sequence[socket.socket], plan: Plan) -> None:
     """Wait until the child is up, and say where."""
+    addresses = [listener.getsockname()[0] for listener in sockets]
     for listener in sockets:
         listener.close()
     endpoint = endpoint_of(plan.settings.serve)
@@ -192,6 +194,9 @@ def _see_through(child: Child, sockets: Sequence[socket.socket], plan: Plan) -> 
         for line in error.lines:
             click.echo(line, err=True)
         raise
+    # The child's own warning is in the log, where nobody looks.
+    if warning := exposure(addresses, has_keys=bool(plan.settings.serve.api_keys)):
+        click.echo(f"warning: {warning}", err=True)
     click.echo(endpoint.url)
 
 

@@ -21,7 +21,7 @@ from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable
 from hipfire.server.access_log import AccessLog
 from hipfire.server.cors import CorsPolicy, cors_policy
-from hipfire.server.hosts import HostPolicy
+from hipfire.server.hosts import HostPolicy, exposure
 from hipfire.server.keys import ApiKeys
 from hipfire.server.problems import Forbidden, InvalidApiKey, error_response, http_error_response
 from hipfire.server.routes.route import Call, Route
@@ -137,11 +137,8 @@ async def run_server(
     """
     addresses = [sock.getsockname()[0] for sock in bind]
     hosts = HostPolicy.for_binds(addresses, [settings.serve.host, *settings.serve.allowed_hosts])
-    if hosts.is_open and not settings.serve.api_keys:
-        log.warning(
-            "listening beyond this machine, and whoever can reach %s can use it: serve.api_keys would ask for a key",
-            ", ".join(addresses),
-        )
+    if warning := exposure(addresses, has_keys=bool(settings.serve.api_keys)):
+        log.warning("%s", warning)
     limits = Limits(stall_timeout_s=settings.serve.stream_stall_timeout, drain_timeout_s=settings.serve.drain_timeout)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_when_failed, service, shutdown)
