@@ -22,7 +22,7 @@ from hipfire.errors import EngineUnavailable
 from hipfire.server.access_log import AccessLog
 from hipfire.server.cors import CorsPolicy, cors_policy
 from hipfire.server.hosts import HostPolicy, exposure
-from hipfire.server.keys import ApiKeys
+from hipfire.server.keys import ApiKeys, shows_key
 from hipfire.server.problems import Forbidden, InvalidApiKey, error_response, http_error_response
 from hipfire.server.routes.route import Call, Route
 from hipfire.server.routes.table import ROUTES
@@ -87,6 +87,8 @@ def _guard(app: QuartTrio, *, hosts: HostPolicy, keys: ApiKeys, cors: CorsPolicy
             if headers is not None:
                 return _no_content(headers)
         if request.path not in _KEYLESS and not keys.admits(request.headers.get("Authorization", "")):
+            if shows_key(request.headers.get("Authorization", "")):
+                raise InvalidApiKey("the API key is not one of this server's")
             raise InvalidApiKey("this server needs an API key", hint="send one as Authorization: Bearer KEY")
         return None
 
