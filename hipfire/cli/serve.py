@@ -144,7 +144,7 @@ def run(plan: Plan, environment: Environment) -> None:
     tls = _tls(plan.settings.serve)
     endpoint = endpoint_of(plan.settings.serve)
     model = default_model(plan.settings.serve.default_model)
-    sockets = bind(endpoint.host, endpoint.port)
+    sockets = bind(endpoint.host, endpoint.port, home=environment.home)
     # Until Trio handles it, SIGTERM ends us too the way that tidies up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     report: Report | None = None

@@ -53,7 +53,10 @@ def test_a_second_serve_of_the_port_fails_and_leaves_the_first_alone(shared_serv
     before = shared_serve.pidfile.read_text()
     done = shared_serve.program.run("serve", str(TINY), str(shared_serve.port))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"hipfire: 127.0.0.1 port {shared_serve.port} is in use (another serve? ")
+    assert done.stderr == (
+        f"hipfire: 127.0.0.1 port {shared_serve.port} is in use (a serve of yours is up there (process"
+        f" {shared_serve.process.pid}): hipfire stop {shared_serve.port}, or choose another port)\n"
+    )
     assert shared_serve.pidfile.read_text() == before
     with client_of(shared_serve) as client:
         assert client.get("/health").json()["pid"] == shared_serve.process.pid
