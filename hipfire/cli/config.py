@@ -25,7 +25,7 @@ from hipfire.config.layers import read_profile
 from hipfire.config.schema import NO_PROFILE, SETTINGS, key_of
 from hipfire.config.values import shown
 from hipfire.errors import ConfigError
-from hipfire.lifecycle.pidfile import read_pidfile
+from hipfire.lifecycle.processes import SERVE, find_processes
 
 if TYPE_CHECKING:
     from hipfire.catalog.store import InstalledModel
@@ -242,8 +242,7 @@ def _say_what_holds(ctx: click.Context, key: str, target: Target) -> None:
         return
     if not sourced.source.place.startswith(f"{target.path}:"):
         click.echo(f"in force is {shown(SETTINGS[key], sourced.value) or '–'} ({sourced.source.place})", err=True)
-    serving = read_pidfile(environment.pidfile)
-    if serving is not None and serving.alive:
+    if any(process.role == SERVE for process in find_processes(environment.home)):
         click.echo("the server that is up goes on with what it read: hipfire restart", err=True)
 
 

@@ -108,6 +108,7 @@ def _card_json(card: Card, installed: bool) -> dict[str, object]:
         "installed": installed,
         "architecture": card.architecture,
         "runs": card.runs,
+        "chats": card.chats,
         "memory_bytes": card.memory_nbytes,
         "note": card.note,
     }
@@ -135,7 +136,7 @@ def _print_cards(cards: list[Card], here: set[str]) -> None:
     table = _table("model", "here", "runs", ">size", ">memory", ">context", "license", "about")
     for card in cards:
         is_here = "yes" if card.tag in here else "no"
-        runs = "yes" if card.runs else "not yet"
+        runs = ("yes" if card.chats else "bench only") if card.runs else "not yet"
         size = _megabytes(card.nbytes) if card.nbytes else ""
         memory, context = _megabytes(card.memory_nbytes), _context(card.context_length)
         about = card.about if card.note is None else f"{card.about}; {card.note}"

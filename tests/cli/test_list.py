@@ -53,5 +53,8 @@ def test_json_is_one_document(program: Program, install: Install) -> None:
 def test_the_registry_is_listed_with_what_is_here(program: Program) -> None:
     done = program.run("list", "-r")
     assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [[tag, "no"] for tag in load_registry().cards]
+    (base,) = [line for line in done.stdout.splitlines() if line.startswith("gemma3:270m")]
+    assert base.split()[1:4] == ["no", "bench", "only"]
     rows = json.loads(program.run("list", "-r", "-j").stdout)
+    assert [row["tag"] for row in rows if not row["chats"]] == ["gemma3:270m"]
     assert [(row["tag"], row["installed"]) for row in rows] == [(tag, False) for tag in load_registry().cards]

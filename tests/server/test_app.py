@@ -95,7 +95,17 @@ async def test_stats(store: Store) -> None:
         "prefix_cache": {"hits": 1, "tokens": 2},
         "device": "scripted",
         "memory_bytes": 12345,
+        "load_error": None,
     }
+
+
+async def test_stats_tell_why_the_last_load_failed(store: Store) -> None:
+    async with scripted_server(store, hello(fail_load=("out_of_memory", "too big"))) as server:
+        await server.chat()
+        assert (await server.client.get("/stats")).json()["load_error"] == "too big"
+        server.engine.script.fail_load = None
+        await server.chat(model="other")
+        assert (await server.client.get("/stats")).json()["load_error"] is None
 
 
 class TestRouting:
