@@ -118,6 +118,8 @@ def list_settings(ctx: click.Context, as_json: bool) -> None:
     """List the settings in force, each with its source."""
     view = _view(ctx)
     _show(ctx, view.list_json() if as_json else view.list_text())
+    if view.model is None and not as_json:
+        click.echo("a model's card or file may differ: hipfire config MODEL list", err=True)
 
 
 @command.command("get", cls=ExampledCommand, examples=[("hipfire config get serve.port", "the value and nothing else")])

@@ -114,7 +114,8 @@ def test_the_port_by_flag_variable_profile_and_file(program: Program) -> None:
 
 def test_list_has_every_setting_with_its_source(program: Program) -> None:
     write(program, "config.toml", "[serve]\nport = 8080\napi_keys = ['sk-1', 'sk-2']\n")
-    lines = said(program, "list", HIPFIRE_TOP_K="7").splitlines()
+    *lines, note = said(program, "list", HIPFIRE_TOP_K="7").splitlines()
+    assert note == "a model's card or file may differ: hipfire config MODEL list"
     assert [line.split()[0] for line in lines] == ["key", *SETTINGS]
     rows = {line.split()[0]: line.split(maxsplit=1)[1].split("  ") for line in lines}
     assert [rows["serve.port"][0], rows["serve.port"][-1].strip()] == ["8080", "~/config.toml:2"]
