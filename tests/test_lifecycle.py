@@ -22,6 +22,10 @@ def cleanup() -> Iterator[ExitStack]:
         yield stack
 
 
+HOME = Path("/nowhere")
+"""A state root that nothing runs of."""
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -31,34 +35,34 @@ def free_port() -> int:
 
 def test_a_bound_port_takes_connections_at_once(cleanup: ExitStack) -> None:
     port = free_port()
-    (listener,) = bind("127.0.0.1", port)
+    (listener,) = bind("127.0.0.1", port, home=HOME)
     cleanup.callback(listener.close)
     cleanup.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
 
 
 def test_a_port_in_use_is_said_so(cleanup: ExitStack) -> None:
     port = free_port()
-    for listener in bind("127.0.0.1", port):
+    for listener in bind("127.0.0.1", port, home=HOME):
         cleanup.callback(listener.close)
     with pytest.raises(BindError, match=rf"127\.0\.0\.1 port {port} is in use \(another serve\?"):
-        bind("127.0.0.1", port)
+        bind("127.0.0.1", port, home=HOME)
 
 
 def test_a_port_whose_connections_linger_may_be_taken_again(cleanup: ExitStack) -> None:
     port = free_port()
-    (listener,) = bind("127.0.0.1", port)
+    (listener,) = bind("127.0.0.1", port, home=HOME)
     client = cleanup.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
     accepted, _ = listener.accept()
     accepted.close()
     listener.close()
     client.recv(1)
-    for again in bind("127.0.0.1", port):
+    for again in bind("127.0.0.1", port, home=HOME):
         cleanup.callback(again.close)
 
 
 def test_localhost_is_every_loopback_address(cleanup: ExitStack) -> None:
     port = free_port()
-    listeners = bind("localhost", port)
+    listeners = bind("localhost", port, home=HOME)
     for listener in listeners:
         cleanup.callback(listener.close)
     known = {info[4][0] for info in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM)}
@@ -68,7 +72,7 @@ def test_localhost_is_every_loopback_address(cleanup: ExitStack) -> None:
 @pytest.mark.parametrize("host", ["two..dots", "203.0.113.1"])
 def test_a_host_that_is_not_this_machine_is_refused(host: str) -> None:
     with pytest.raises(BindError):
-        bind(host, free_port())
+        bind(host, free_port(), home=HOME)
 
 
 def test_the_pidfile_tells_who_serves_and_goes_in_the_end(tmp_path: Path) -> None:

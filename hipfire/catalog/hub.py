@@ -42,6 +42,7 @@ _MAX_BREAKS = 5
 _PAUSE_S = 1.0
 _TIMEOUT_S = 20.0
 _KEPT = "what came so far is kept, try again"
+_NOTHING_KEPT = "try again later"
 
 
 @attrs.frozen(kw_only=True)
@@ -116,7 +117,7 @@ class Hub:
         """Download a file, or what is missing at the end of it. Raises DownloadError, OSError; what came stays."""
         n_breaks = 0
         # Unbuffered, so that what came is there whatever happens next.
-        with self._explained(repo, file.path), target.open("ab", buffering=0) as out:
+        with self._explained(repo, file.path, target), target.open("ab", buffering=0) as out:
             while (before := out.tell()) < file.nbytes:
                 try:
                     self._read_body(file, out, on_bytes)
@@ -152,8 +153,11 @@ class Hub:
         return hf_hub_url(repo, path, revision=revision, endpoint=self._endpoint)
 
     @contextmanager
-    def _explained(self, repo: str, path: str | None = None) -> Iterator[None]:
-        """Turn what the library raises into a DownloadError of one line, but for errors of the disk."""
+    def _explained(self, repo: str, path: str | None = None, target: Path | None = None) -> Iterator[None]:
+        """Turn what the library raises into a DownloadError of one line, but for errors of the disk.
+
+        `target` is the file that is downloaded, where one is.
+        """
         what = repo if path is None else f"{path} in {repo}"
         try:
             yield
@@ -177,20 +181,25 @@ class Hub:
         except FileMetadataError as error:
             raise DownloadError(f"{self.name} does not answer as a hub does", hint="check HF_ENDPOINT") from error
         except HfHubHTTPError as error:
-            raise self._refusal(what, error.response.status_code) from error
+            raise self._refusal(what, error.response.status_code, _again(target)) from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise DownloadError(
-                f"{self.name} cannot be reached for {what}: {reason}", hint=f"check the network; {_KEPT}"
+                f"{self.name} cannot be reached for {what}: {reason}", hint=f"check the network; {_again(target)}"
             ) from error
 
-    def _refusal(self, what: str, status: int) -> DownloadError:
+    def _refusal(self, what: str, status: int, again: str) -> DownloadError:
         if status in {httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN}:
             return DownloadError(
                 f"{self.name} refuses {what} (status {status})",
                 hint="HF_TOKEN is not accepted; make a new token" if self._token else "set HF_TOKEN to your token",
             )
-        return DownloadError(f"{self.name} answers {what} with status {status}", hint=_KEPT)
+        return DownloadError(f"{self.name} answers {what} with status {status}", hint=again)
+
+
+def _again(target: Path | None) -> str:
+    """What to do after a failure, which depends on whether a part came."""
+    return _KEPT if target is not None and target.exists() and target.stat().st_size else _NOTHING_KEPT
 
 
 def _write(out: BinaryIO, chunk: bytes) -> None:

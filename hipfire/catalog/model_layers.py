@@ -5,9 +5,9 @@ from contextlib import suppress
 
 from hipfire.catalog.store import InstalledModel
 from hipfire.config.layers import checked
-from hipfire.config.schema import SETTINGS, Layer, Origin, Source, Sourced
+from hipfire.config.schema import SETTINGS, Layer, Origin, Settings, Source, Sourced
 from hipfire.config.values import BadValue, check
-from hipfire.errors import ModelFileError, ModelNotFound
+from hipfire.errors import ModelFileError, ModelNotFound, Unsupported
 from hipfire.formats.checkpoint import MetaValue
 from hipfire.formats.open import open_checkpoint
 
@@ -60,3 +60,22 @@ def given_layers(model: InstalledModel) -> list[Layer]:
     if model.own is not None:
         layers.append(model.own.settings)
     return layers
+
+
+def check_chats(model: InstalledModel, settings: Settings) -> None:
+    """Raises Unsupported where a card says that its model has no chat template, and no setting gives it one.
+
+    It is for models that are still to be downloaded, so the file is not asked.
+    """
+    for layer in given_layers(model):
+        settings = settings.with_layer(layer)
+    if model.card is not None and not model.card.chats and settings.prompt.chat_template is None:
+        raise does_not_chat(model.tag)
+
+
+def does_not_chat(tag: str) -> Unsupported:
+    """What to say of a model without a chat template."""
+    return Unsupported(
+        f"{tag} has no chat template: it was made to continue text, not to chat",
+        hint="prompt.chat_template sets one",
+    )

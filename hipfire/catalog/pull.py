@@ -20,6 +20,7 @@ from hipfire.catalog.registry import Card
 from hipfire.catalog.sources import note_source
 from hipfire.errors import DownloadError
 
+_DOWNLOADS = ".downloads"
 _LOOK_AGAIN_S = 0.2
 
 
@@ -38,22 +39,37 @@ def pull(card: Card, models_dir: Path, *, variables: Mapping[str, str], on_progr
     that this build could not run.
     """
     target = models_dir / card.file
-    downloads = models_dir / ".downloads"
-    try:
+    downloads = models_dir / _DOWNLOADS
+    with _explained(models_dir, variables):
         if not _is_there(target, card):
             card.check_pullable()
-            downloads.mkdir(parents=True, exist_ok=True)
+            make_folder(models_dir, variables=variables)
             with _lock(downloads / f"{card.file}.lock", lambda: on_progress(Phase.WAIT, 0, card.nbytes)):
                 # Again: whoever had the lock may have brought it.
                 if not _is_there(target, card):
                     _bring(card, models_dir, variables, on_progress)
         note_source(card, models_dir)
+    return target
+
+
+def make_folder(models_dir: Path, *, variables: Mapping[str, str]) -> None:
+    """Make the folder that downloads go to. Raises DownloadError, before anything is asked of anybody."""
+    with _explained(models_dir, variables):
+        (models_dir / _DOWNLOADS).mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _explained(models_dir: Path, variables: Mapping[str, str]) -> Iterator[None]:
+    """Turn an error of the disk into a DownloadError, which names the variable that would put the models elsewhere."""
+    try:
+        yield
     except OSError as error:
+        is_in_home = variables.get("HIPFIRE_HOME") and not variables.get("HIPFIRE_MODELS_DIR")
+        name = "HIPFIRE_HOME" if is_in_home else "HIPFIRE_MODELS_DIR"
         raise DownloadError(
             f"cannot write {error.filename or models_dir}: {error.strerror}",
-            hint="HIPFIRE_MODELS_DIR puts the models elsewhere",
+            hint=f"{name} puts the models elsewhere",
         ) from error
-    return target
 
 
 def _is_there(target: Path, card: Card) -> bool:

@@ -60,6 +60,8 @@ class Card:
     why it cannot be had. `file` is its name here, of a split model the first part's. `nbytes` may be rounded for one
     from the hub. `memory_nbytes` is what it takes at least to run it with a short context.
 
+    `chats` is False for a base model whose file has no chat template.
+
     `settings` are recommended values by key, and `settings_source` tells whose recommendation they are. `family` is a
     row of `text.dialects.families`, where the model's file does not tell it.
     """
@@ -81,6 +83,7 @@ class Card:
     note: str | None = None
     settings_source: str | None = None
     family: str | None = None
+    chats: bool = True
 
     @property
     def download_nbytes(self) -> int:

@@ -140,7 +140,9 @@ class Store:
         """A model with a path of its own."""
         assert own.path is not None
         if not own.path.exists():
-            raise ModelNotFound(f"{own.name} is not at {own.path}", hint=f"models.toml says so at {own.place}")
+            raise ModelNotFound(
+                f"{own.name} is not at {own.path}", hint=f"correct it at {own.place}, or take the entry out there"
+            )
         return self._own_installed(own, own.path)
 
     def _own_installed(self, own: OwnModel, path: Path) -> InstalledModel:
@@ -159,7 +161,8 @@ class Store:
             raise ModelNotFound(f"{card.tag} is not installed", hint=f"hipfire pull {card.tag}")
         if name.startswith(PREFIX):
             return self._pulled(name, installed)
-        if not _is_path(name):
+        # A request learns nothing of the files beside the server.
+        if not _is_path(name) and not (allow_paths and _is_file(name)):
             raise self._unknown(name, installed)
         if not allow_paths:
             raise ModelNotFound(
@@ -173,7 +176,7 @@ class Store:
         try:
             self.resolve(name, allow_paths=False)
         except ModelNotFound:
-            return _is_path(name)
+            return _is_path(name) or _is_file(name)
         return False
 
     def list_installed(self) -> list[Listing]:
@@ -225,7 +228,9 @@ class Store:
         try:
             path.stat()
         except (OSError, ValueError):
-            raise ModelNotFound(f"{name} does not exist", hint="check the path, or see: hipfire list -r") from None
+            raise ModelNotFound(
+                f"{name} does not exist", hint="check the path; hipfire list shows what is here"
+            ) from None
         return InstalledModel(tag=str(path), path=path)
 
     def _unknown(self, name: str, installed: Mapping[str, InstalledModel]) -> ModelNotFound:
@@ -258,6 +263,14 @@ def open_store(environment: Environment) -> Store:
 
 def _is_path(name: str) -> bool:
     return ("/" in name or name.endswith(SUFFIX)) and not name.startswith(PREFIX)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:
+        # A name may be longer than any file's.
+        return False
 
 
 def _models_in(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

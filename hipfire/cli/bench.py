@@ -28,10 +28,17 @@ from hipfire.lifecycle.processes import SERVE, find_processes
 )
 @click.argument("model", shell_complete=any_tag)
 @click.option(
-    "-p", "--prompt-tokens", type=click.IntRange(1, 1 << 20), default=512, metavar="N", help="Length of the prompt."
+    "-p",
+    "--prompt-tokens",
+    type=click.IntRange(1, 1 << 20),
+    default=512,
+    metavar="N",
+    help="Length of the prompt.  [512]",
 )
-@click.option("-n", "--tokens", type=click.IntRange(2, 1 << 20), default=128, metavar="N", help="Length of the answer.")
-@click.option("-r", "--runs", type=click.IntRange(1, 1000), default=5, metavar="N", help="Runs that count.")
+@click.option(
+    "-n", "--tokens", type=click.IntRange(2, 1 << 20), default=128, metavar="N", help="Length of the answer.  [128]"
+)
+@click.option("-r", "--runs", type=click.IntRange(1, 1000), default=5, metavar="N", help="Runs that count.  [5]")
 @setting_option("hardware.device", "--device")
 @setting_option("hardware.threads", "--threads")
 @setting_option("memory.kv_cache", "--kv-mode")

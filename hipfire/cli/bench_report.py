@@ -85,7 +85,8 @@ def print_report(tag: str, details: Details, plan: Plan, measured: Measured) -> 
     ):
         table.add_row(*row.cells())
     console.print(table)
-    console.print(f"\n{plan.n_runs} runs after one that does not count", style="dim")
+    runs = "1 run" if plan.n_runs == 1 else f"{plan.n_runs} runs"
+    console.print(f"\n{runs} after one that does not count", style="dim")
 
 
 @attrs.frozen(kw_only=True)

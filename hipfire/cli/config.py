@@ -25,7 +25,7 @@ from hipfire.config.layers import read_profile
 from hipfire.config.schema import NO_PROFILE, SETTINGS, key_of
 from hipfire.config.values import shown
 from hipfire.errors import ConfigError
-from hipfire.lifecycle.pidfile import read_pidfile
+from hipfire.lifecycle.processes import SERVE, find_processes
 
 if TYPE_CHECKING:
     from hipfire.catalog.store import InstalledModel
@@ -109,7 +109,7 @@ _PROFILE = click.option(
     examples=[
         ("hipfire config list", ""),
         ("hipfire config smollm2:135m list", "what holds for one model"),
-        ("hipfire config list --json | jq '.[] | select(.place)'", "what is not built in"),
+        ("hipfire config list --json | jq '.[] | select(.place)'", "what is not built-in"),
     ],
 )
 @_JSON
@@ -118,6 +118,8 @@ def list_settings(ctx: click.Context, as_json: bool) -> None:
     """List the settings in force, each with its source."""
     view = _view(ctx)
     _show(ctx, view.list_json() if as_json else view.list_text())
+    if view.model is None and not as_json:
+        click.echo("a model's card or file may differ: hipfire config MODEL list", err=True)
 
 
 @command.command("get", cls=ExampledCommand, examples=[("hipfire config get serve.port", "the value and nothing else")])
@@ -131,6 +133,7 @@ def get(ctx: click.Context, key: str) -> None:
 @command.command(
     "explain",
     cls=ExampledCommand,
+    short_help="Show what each source says of KEY, and which wins.",
     examples=[
         ("hipfire config explain serve.port", ""),
         ("hipfire config smollm2:135m explain temperature", "what a model's card and file say too"),
@@ -201,6 +204,7 @@ def set_value(ctx: click.Context, key: str, value: str, in_profile: str | None) 
 @command.command(
     "reset",
     cls=ExampledCommand,
+    short_help="Take KEY out of config.toml or models.toml.",
     examples=[("hipfire config reset serve.port", ""), ("hipfire config reset --all", "asks first")],
 )
 @click.argument("key", required=False, metavar="[KEY]", shell_complete=KeyType().shell_complete)
@@ -239,9 +243,8 @@ def _say_what_holds(ctx: click.Context, key: str, target: Target) -> None:
         click.echo(f"still wrong: {error}", err=True)
         return
     if not sourced.source.place.startswith(f"{target.path}:"):
-        click.echo(f"in force is {shown(SETTINGS[key], sourced.value)} ({sourced.source.place})", err=True)
-    serving = read_pidfile(environment.pidfile)
-    if serving is not None and serving.alive:
+        click.echo(f"in force is {shown(SETTINGS[key], sourced.value) or '–'} ({sourced.source.place})", err=True)
+    if any(process.role == SERVE for process in find_processes(environment.home)):
         click.echo("the server that is up goes on with what it read: hipfire restart", err=True)
 
 

@@ -70,6 +70,7 @@ def show_profile(environment: Environment, name: str, as_json: bool) -> None:
 @profile.command(
     "set",
     cls=ExampledCommand,
+    short_help="Lay the profile NAME over config.toml.",
     examples=[("hipfire config profile set quiet", ""), ("hipfire config profile set none", "")],
 )
 @click.argument("name", shell_complete=complete_profile)

@@ -13,6 +13,7 @@ from hipfire.config.edit import change_file, remove_from, set_in
 from hipfire.config.environment import Environment
 from hipfire.config.layers import nearest_key, profile_names, profile_path, unknown_profile
 from hipfire.config.own_models import ALIASES, PATH, TABLE
+from hipfire.config.schema import ALIASES as KEY_ALIASES
 from hipfire.config.schema import SETTINGS, key_of
 from hipfire.config.toml_file import Entry, KeyPath
 from hipfire.config.values import AUTO, BadValue, parse
@@ -38,8 +39,9 @@ class KeyType(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         del ctx, param
+        names = {**{key: key for key in SETTINGS}, **KEY_ALIASES}
         return [
-            CompletionItem(key, help=setting.doc) for key, setting in SETTINGS.items() if key.startswith(incomplete)
+            CompletionItem(name, help=SETTINGS[key].doc) for name, key in names.items() if name.startswith(incomplete)
         ]
 
 
@@ -109,7 +111,10 @@ class Target:
         found = []
         for entry in entries:
             written = ".".join(entry.path[len(self.table) :])
-            if self._is_setting(entry.path) and name in {written, key_of(written)}:
+            key = key_of(written)
+            # What is no setting's may go by its last part too, as settings do.
+            names = {written, entry.path[-1] if key is None else key}
+            if self._is_setting(entry.path) and name in names:
                 found.append(entry.path)
         return found
 

@@ -65,7 +65,7 @@ class View:
         setting = SETTINGS[key]
         candidates = self.layers.candidates(key)
         winner = next(iter(candidates.values()))
-        place = "built in" if winner.source.origin is Origin.BUILTIN else f"from {winner.source.place}"
+        place = "built-in" if winner.source.origin is Origin.BUILTIN else f"from {winner.source.place}"
         names = [f"environment {setting.env}"]
         names += [f"also called {alias}" for alias, aliased in ALIASES.items() if aliased == key]
         rows = []

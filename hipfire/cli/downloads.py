@@ -16,38 +16,45 @@ from rich.progress import (
 )
 
 from hipfire.catalog.hub_name import PREFIX, parse_hub_name
+from hipfire.catalog.model_layers import check_chats
 from hipfire.catalog.progress import Phase
-from hipfire.catalog.pull import pull
+from hipfire.catalog.pull import make_folder, pull
 from hipfire.catalog.registry import Card
 from hipfire.catalog.store import InstalledModel, Store
 from hipfire.config.environment import Environment
+from hipfire.config.schema import Settings
 from hipfire.errors import ModelNotFound
 from hipfire.lifecycle.processes import DOWNLOAD, announced
 
 log = logging.getLogger("hipfire.cli")
 
 
-def resolve_or_pull(name: str, store: Store, environment: Environment) -> InstalledModel:
+def resolve_or_pull(
+    name: str, store: Store, environment: Environment, *, chat_with: Settings | None = None
+) -> InstalledModel:
     """The installed model of that name, downloaded first if it is a known tag that is not here.
 
-    Raises ModelNotFound, DownloadError.
+    With `chat_with` it is wanted for chats with these settings: one that cannot chat is not downloaded.
+    Raises ModelNotFound, DownloadError, Unsupported.
     """
     try:
         return store.resolve(name)
     except ModelNotFound:
         if store.card_of(name) is None and not name.startswith(PREFIX):
             raise
+        if chat_with is not None and store.card_of(name) is not None:
+            check_chats(store.resolve_or_expect(name), chat_with)
         pull_with_progress(find_card(name, store, environment), store, environment)
         return store.resolve(name)
 
 
-def name_for_serve(name: str, store: Store, environment: Environment) -> str:
+def name_for_serve(name: str, store: Store, environment: Environment, settings: Settings) -> str:
     """What a serve of this machine may call a model, which is downloaded first if it is a known tag.
 
-    A name that means nothing here may mean something there. Raises DownloadError.
+    A name that means nothing here may mean something there. Raises DownloadError, Unsupported.
     """
     try:
-        return resolve_or_pull(name, store, environment).tag
+        return resolve_or_pull(name, store, environment, chat_with=settings).tag
     except ModelNotFound:
         return name
 
@@ -72,6 +79,7 @@ def pull_with_progress(card: Card, store: Store, environment: Environment) -> Pa
     """Download a model and show how it goes on stderr. Raises DownloadError."""
     if not store.path_of(card).exists():
         card.check_pullable()
+        make_folder(store.models_dir, variables=environment.variables)
     with announced(environment.home, DOWNLOAD, model=card.tag):
         return _pull_with_progress(card, store, environment)
 

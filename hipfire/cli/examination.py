@@ -255,4 +255,7 @@ def _port(environment: Environment, settings: Settings | None) -> tuple[bool, Fi
             text=f"{serve.port} is held by {'another user’s serve' if is_serve else 'a program that is not hipfire'}",
             advice=f"hipfire serve {serve.port % 65535 + 1}, or set serve.port in {environment.config_file}",
         )
+    if settings is None:
+        text = f"{serve.port}, the built-in one, is free; which one is set cannot be read"
+        return False, Finding(what="port", level=NOTE, text=text)
     return False, Finding(what="port", level=OK, text=f"{serve.port} is free")

@@ -14,6 +14,15 @@ class Exampled:
         super().__init__(*args, **kwargs)
         self.examples = examples
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse. An option without its value is an error that click's parser does not give the command of."""
+        try:
+            left: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # click's, as this is a mixin
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+        return left
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, meaning above line: beside it a long line would leave no room."""
         del ctx

@@ -108,23 +108,24 @@ def _card_json(card: Card, installed: bool) -> dict[str, object]:
         "installed": installed,
         "architecture": card.architecture,
         "runs": card.runs,
+        "chats": card.chats,
         "memory_bytes": card.memory_nbytes,
         "note": card.note,
     }
 
 
 def _print_listings(listings: list[Listing]) -> None:
-    table = _table("model", "arch", "quant", ">size", ">context", "changed")
+    table = _table("model", "arch", "quant", ">size", ">context", "changed", "also called")
     for listing in listings:
         details = listing.details
-        changed = time.strftime("%Y-%m-%d", time.localtime(listing.modified_s))
+        changed = time.strftime("%Y-%m-%d", time.localtime(listing.modified_s)) if listing.modified_s else ""
+        tag, aliases = escape(listing.model.tag), escape(", ".join(listing.model.aliases))
         if details is None:
-            table.add_row(escape(listing.model.tag), "[red]broken[/red]", "", "", "", changed)
+            state = "broken" if listing.modified_s else "missing"
+            table.add_row(tag, f"[red]{state}[/red]", "", "", "", changed, aliases)
         else:
             size, context = _megabytes(details.nbytes), _context(details.context_length)
-            table.add_row(
-                escape(listing.model.tag), escape(details.architecture), details.quant, size, context, changed
-            )
+            table.add_row(tag, escape(details.architecture), details.quant, size, context, changed, aliases)
     _print_table(table)
     for listing in listings:
         if listing.problem is not None:
@@ -135,7 +136,7 @@ def _print_cards(cards: list[Card], here: set[str]) -> None:
     table = _table("model", "here", "runs", ">size", ">memory", ">context", "license", "about")
     for card in cards:
         is_here = "yes" if card.tag in here else "no"
-        runs = "yes" if card.runs else "not yet"
+        runs = ("yes" if card.chats else "bench only") if card.runs else "not yet"
         size = _megabytes(card.nbytes) if card.nbytes else ""
         memory, context = _megabytes(card.memory_nbytes), _context(card.context_length)
         about = card.about if card.note is None else f"{card.about}; {card.note}"

@@ -101,11 +101,11 @@ def _outcome(question: Question, completed: Completed) -> Outcome:
         prompt_tokens=completed.usage.n_prompt,
         completion_tokens=completed.usage.n_generated,
         timings={
-            "queue_ms": completed.timings.queue_ms,
-            "prompt_ms": completed.timings.prompt_ms,
-            "prompt_tok_s": speed.prompt_tok_s,
-            "decode_ms": completed.timings.decode_ms,
-            "decode_tok_s": speed.decode_tok_s,
+            "queue_ms": round(completed.timings.queue_ms, 3),
+            "prompt_ms": round(completed.timings.prompt_ms, 3),
+            "prompt_tok_s": round(speed.prompt_tok_s, 3),
+            "decode_ms": round(completed.timings.decode_ms, 3),
+            "decode_tok_s": round(speed.decode_tok_s, 3),
         },
         warnings=completed.warnings,
     )

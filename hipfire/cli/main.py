@@ -83,18 +83,20 @@ def hipfire() -> None:
 
 
 @hipfire.command("help")
-@click.argument("command", required=False)
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
 @click.pass_context
-def help_command(ctx: click.Context, command: str | None) -> None:
-    """Show the help of a command."""
-    parent = ctx.find_root()
-    if command is None:
-        click.echo(parent.get_help())
-        return
-    found = hipfire.get_command(parent, command)
-    if found is None:
-        raise no_such_command(command, hipfire.list_commands(parent), parent)
-    click.echo(found.get_help(click.Context(found, info_name=command, parent=parent)))
+def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command, or of a command's command."""
+    asked = ctx.find_root()
+    for word in words:
+        group = asked.command
+        if not isinstance(group, click.Group):
+            raise click.UsageError(f"{asked.command_path} has no commands", asked)
+        found = group.get_command(asked, word)
+        if found is None:
+            raise no_such_command(word, group.list_commands(asked), asked)
+        asked = click.Context(found, info_name=word, parent=asked)
+    click.echo(asked.get_help())
 
 
 def main() -> None:

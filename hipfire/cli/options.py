@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from hipfire.config.environment import Environment
 from hipfire.config.layers import Layers, read_layers
-from hipfire.config.schema import SETTINGS, Settings
+from hipfire.config.schema import SETTINGS, Setting, Settings
 from hipfire.config.values import AUTO, BadValue, parse
 
 _FLAGS = "hipfire.flags"
@@ -31,6 +32,10 @@ class SettingType(click.ParamType[str]):
             self.fail(f"it {error}", param, ctx)
         return value
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, param
+        return [CompletionItem(choice) for choice in SETTINGS[self.key].choices if choice.startswith(incomplete)]
+
 
 def setting_option(key: str, *names: str, help_text: str | None = None) -> Callable[[Any], Any]:
     """A flag for a setting. The command's function does not get it: see `settings_of`."""
@@ -52,8 +57,13 @@ def setting_option(key: str, *names: str, help_text: str | None = None) -> Calla
         callback=keep,
         expose_value=False,
         help=text if default is None else f"{text}  [{default}]",
-        metavar="|".join(setting.choices) or None,
+        metavar="|".join([*setting.choices, *_words(setting)]) if setting.choices else None,
     )
+
+
+def _words(setting: Setting) -> list[str]:
+    """The forms that are one word, such as hip:N: help has no room for the others."""
+    return [form.what for form in setting.forms if " " not in form.what]
 
 
 def flag_option(key: str, value: str, *names: str, help_text: str) -> Callable[[Any], Any]:

@@ -24,6 +24,8 @@ class Row:
     pid: int
     role: str
     model: str | None
+    load_error: str | None
+    """Why the last load of a serve failed."""
     device: str | None
     memory_bytes: int
     uptime_s: float
@@ -86,6 +88,7 @@ def _answers(health: Mapping[str, Any], stats: Mapping[str, Any]) -> dict[str, A
         # What it was started for may be unloaded, or another may be loaded by now.
         "model": health.get("model") or health.get("loading_model"),
         "status": "loading" if health.get("loading_model") else health.get("status"),
+        "load_error": stats.get("load_error"),
         "device": stats.get("device"),
         "queue_depth": stats.get("queue_depth"),
         "in_flight": stats.get("in_flight"),
@@ -98,6 +101,7 @@ def _row(process: Process, *, of: Row | None) -> Row:
         pid=process.pid,
         role=process.role,
         model=process.model if of is None else of.model,
+        load_error=None,
         device=None if of is None else of.device,
         memory_bytes=memory_nbytes(process.pid),
         uptime_s=round(age_s(process.started), 1),
@@ -126,7 +130,7 @@ def _print_rows(rows: list[Row]) -> None:
         table.add_row(
             str(row.pid),
             row.role,
-            escape(row.model or "–"),
+            escape(_model(row)),
             escape(row.device or "–"),
             f"{row.memory_bytes / 1e6:,.0f} MB",
             _duration(row.uptime_s),
@@ -135,6 +139,13 @@ def _print_rows(rows: list[Row]) -> None:
             "–" if row.queue_depth is None else str(row.queue_depth),
         )
     console.print(table)
+
+
+def _model(row: Row) -> str:
+    """The model that is loaded, or else why none is."""
+    if row.model is None and row.load_error is not None:
+        return f"failed: {row.load_error}"
+    return row.model or "–"
 
 
 def _duration(seconds: float) -> str:

@@ -15,6 +15,7 @@ from hipfire.lifecycle.health import read_health
 from hipfire.lifecycle.pidfile import read_pidfile
 
 _CONNECT_TIMEOUT_S = 5.0
+_REFUSED_KEY = "invalid_api_key"
 
 
 class ServeFailed(HipfireError):
@@ -113,6 +114,11 @@ def _failure(url: str, body: bytes) -> HipfireError:
         message, code = error["message"], error.get("code")
     except (ValueError, KeyError, TypeError, AttributeError):
         message, code = body[:200].decode(errors="replace"), None
+    if code == _REFUSED_KEY:
+        # How to send a key is for programs.
+        return ServeFailed(
+            f"the serve at {url}: {message.partition(' (')[0]}", hint="set serve.api_keys or HIPFIRE_API_KEYS"
+        )
     kind = ContextLengthExceeded if code == ContextLengthExceeded.code else ServeFailed
     return kind(f"the serve at {url}: {message}")
 

@@ -160,9 +160,9 @@ def _ask(
     )
     listener = Listener(on_text=answer.on_text, on_reasoning=answer.on_reasoning)
     if serve is not None:
-        name = name_for_serve(model, store, environment)
+        name = name_for_serve(model, store, environment, settings)
         return ask_serve(serve, question(model=name), listener, stream=answer.shows, key=key_of(settings))
-    installed = resolve_or_pull(model, store, environment)
+    installed = resolve_or_pull(model, store, environment, chat_with=settings)
     # Here and not above: an answer from a serve needs none of Trio, NumPy and the tokenizer.
     from hipfire.cli.local import ask_engine  # noqa: PLC0415
 

@@ -29,6 +29,7 @@ from hipfire.lifecycle.notify import Notifier
 from hipfire.lifecycle.pidfile import pidfile
 from hipfire.lifecycle.port import bind
 from hipfire.lifecycle.processes import SERVE, announced
+from hipfire.server.hosts import exposure
 
 if TYPE_CHECKING:
     import ssl
@@ -143,14 +144,14 @@ def run(plan: Plan, environment: Environment) -> None:
     tls = _tls(plan.settings.serve)
     endpoint = endpoint_of(plan.settings.serve)
     model = default_model(plan.settings.serve.default_model)
-    sockets = bind(endpoint.host, endpoint.port)
+    sockets = bind(endpoint.host, endpoint.port, home=environment.home)
     # Until Trio handles it, SIGTERM ends us too the way that tidies up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     report: Report | None = None
     if plan.detach:
         # The download's progress is for whoever waits here.
         with announced(environment.home, SERVE, model=model, endpoint=endpoint):
-            resolve_or_pull(model, plan.store, environment)
+            resolve_or_pull(model, plan.store, environment, chat_with=plan.settings)
         child = detach(environment.log_file)
         if isinstance(child, Child):
             _see_through(child, sockets, plan)
@@ -170,12 +171,13 @@ def run(plan: Plan, environment: Environment) -> None:
         pidfile(environment.pidfile, endpoint) as remove_pidfile,
     ):
         Notifier(environment.notify_socket).status(f"preparing {model}")
-        resolve_or_pull(model, plan.store, environment)
+        resolve_or_pull(model, plan.store, environment, chat_with=plan.settings)
         _serve(plan, environment, sockets, tls, remove_pidfile, report)
 
 
 def _see_through(child: Child, sockets: Sequence[socket.socket], plan: Plan) -> None:
     """Wait until the child is up, and say where."""
+    addresses = [listener.getsockname()[0] for listener in sockets]
     for listener in sockets:
         listener.close()
     endpoint = endpoint_of(plan.settings.serve)
@@ -192,6 +194,9 @@ def _see_through(child: Child, sockets: Sequence[socket.socket], plan: Plan) -> 
         for line in error.lines:
             click.echo(line, err=True)
         raise
+    # The child's own warning is in the log, where nobody looks.
+    if warning := exposure(addresses, has_keys=bool(plan.settings.serve.api_keys)):
+        click.echo(f"warning: {warning}", err=True)
     click.echo(endpoint.url)
 
 

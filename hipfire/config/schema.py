@@ -152,7 +152,10 @@ class Serve:
     host: str = setting("127.0.0.1", "Name or address to listen on.")
     port: int = setting(11435, "TCP port to listen on.", within=Range(low=1, high=65535))
     default_model: str = setting(
-        "auto", "Model of requests that name none: a tag or a path. auto: smollm2:135m.", env="HIPFIRE_MODEL"
+        "auto",
+        "Model that is loaded at start and answers requests that name none while nothing else is loaded: a tag or a"
+        " path. auto: smollm2:135m.",
+        env="HIPFIRE_MODEL",
     )
     idle_timeout: float = setting(
         300.0, "Seconds without a request before the model is unloaded; 0 keeps it.", within=Range(low=0, high=86400)
@@ -214,7 +217,9 @@ class Reasoning:
     """What a request leaves open about reasoning. These keys stand at the top of the file, in no table."""
 
     thinking: str = setting(
-        "on", "Whether a model reasons that can be told; unset, its family's own way holds.", choices=("on", "off")
+        "on",
+        "Whether a model reasons that can be told; unset, its family's own way holds, of some off.",
+        choices=("on", "off"),
     )
     reasoning_effort: str = setting(
         "auto", "How strongly the prompt asks for reasoning; auto: as the family does.", choices=("auto", *EFFORTS)

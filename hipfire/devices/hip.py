@@ -65,7 +65,9 @@ class HipDevice:
         library = open_library(library_paths([Path(sysconfig.get_path("purelib"))]))
         gpus = list_devices(library)
         if not gpus:
-            raise DeviceError("no AMD GPU was found", hint=why_no_device())
+            advice = why_no_device()
+            # Who asked for none by name is given the processor anyway.
+            raise DeviceError("no AMD GPU was found", hint=f"{advice}; or use --device cpu" if wanted else advice)
         covered = [gpu for gpu in gpus if is_covered(gpu.arch)]
         gpu = choose_device(gpus if wanted or not covered else covered, wanted)
         return cls(library, gpu, load_variant(machine_variants()[0]), n_threads or n_usable_cores())

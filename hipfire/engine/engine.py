@@ -134,7 +134,8 @@ class Engine:
             self._model = model = self._loader.load(load, self._progress())
         except (HipfireError, MemoryError) as raised:
             error = _typed(raised)
-            log.error("cannot load %s: %s", load.path, error)
+            # Whoever asked for the load says so; once is enough.
+            log.debug("cannot load %s: %s", load.path, error)
             self._emit(LoadFailed(path=load.path, code=error.code, message=str(error)))
             return
         self._slots = Slots(model.n_slots, keeps=model.keeps_prefixes)

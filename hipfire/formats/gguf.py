@@ -125,7 +125,7 @@ def _check_magic(file: MappedFile) -> None:
         return
     if MAGIC.startswith(magic):
         raise TruncatedFile(f"{file.path} ends after {file.nbytes} bytes", hint=INCOMPLETE)
-    raise NotAModelFile(f"{file.path} is no GGUF file: it starts with {magic!r}", hint="give the path of a .gguf file")
+    raise NotAModelFile(f"{file.path} is no GGUF file", hint="give the path of a .gguf file")
 
 
 def _check_version(version: int, path: Path) -> None:

@@ -102,7 +102,7 @@ _INVALID_DEVICE = 101
 
 def open_library(paths: Iterable[str]) -> HipLibrary:
     """The first library that loads. Raises NoHip with the last one's reason where none does."""
-    reason = NoHip("no HIP runtime library was found", hint="install ROCm's HIP runtime, or run on the CPU")
+    reason = NoHip("no HIP runtime library was found", hint="install ROCm's HIP runtime, or use --device cpu")
     for path in paths:
         try:
             return HipLibrary(path)
@@ -143,7 +143,7 @@ def why_no_device(kfd: Path = KFD) -> str:
     if sys.platform != "linux":
         return "install AMD's driver"
     if not kfd.exists():
-        return "is there one? the amdgpu kernel driver offers none (no /dev/kfd)"
+        return "the amdgpu kernel driver offers none: no /dev/kfd"
     if not os.access(kfd, os.R_OK | os.W_OK):
         return f"{kfd} may not be opened: add yourself to the groups render and video, then log in again"
     return "HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES may hide it; rocminfo shows what the driver offers"

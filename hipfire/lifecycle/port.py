@@ -3,15 +3,18 @@
 import errno
 import socket
 from contextlib import ExitStack
+from pathlib import Path
 
 from hipfire.errors import BindError
+from hipfire.lifecycle.processes import SERVE, find_processes
 
 _BACKLOG = 512
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
+def bind(host: str, port: int, *, home: Path) -> list[socket.socket]:
     """Listen on every address of a host; `localhost` has two. Raises BindError, having taken nothing.
 
+    The error names the serve of the state root `home` that has the port, if it is one.
     `::` takes IPv4 too, as most machines are set up.
     """
     try:
@@ -23,7 +26,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
         # A resolver may list an address twice.
         for family, _, _, _, address in dict.fromkeys(addresses):
             listener = cleanup.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            _listen(listener, address, wildcard=host == "::")
+            try:
+                _listen(listener, address, wildcard=host == "::")
+            except OSError as error:
+                raise _bind_error(error, address, home) from error
             sockets.append(listener)
         cleanup.pop_all()
     return sockets
@@ -34,13 +40,16 @@ def _listen(listener: socket.socket, address: tuple[object, ...], *, wildcard: b
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if listener.family == socket.AF_INET6:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if wildcard else 1)
-    try:
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        where = f"{address[0]} port {address[1]}"
-        if error.errno == errno.EADDRINUSE:
-            raise BindError(
-                f"{where} is in use", hint="another serve? choose another port: hipfire serve 11436"
-            ) from error
-        raise BindError(f"cannot listen on {where}: {error.strerror}") from error
+    listener.bind(address)
+    listener.listen(_BACKLOG)
+
+
+def _bind_error(error: OSError, address: tuple[object, ...], home: Path) -> BindError:
+    host, port, *_ = address
+    if error.errno != errno.EADDRINUSE:
+        return BindError(f"cannot listen on {host} port {port}: {error.strerror}")
+    hint = "another serve? choose another port: hipfire serve 11436"
+    for process in find_processes(home):
+        if process.role == SERVE and process.port == port:
+            hint = f"a serve of yours is up there (process {process.pid}): hipfire stop {port}, or choose another port"
+    return BindError(f"{host} port {port} is in use", hint=hint)

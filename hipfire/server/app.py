@@ -21,8 +21,8 @@ from hipfire.config.schema import Settings
 from hipfire.errors import EngineUnavailable
 from hipfire.server.access_log import AccessLog
 from hipfire.server.cors import CorsPolicy, cors_policy
-from hipfire.server.hosts import HostPolicy
-from hipfire.server.keys import ApiKeys
+from hipfire.server.hosts import HostPolicy, exposure
+from hipfire.server.keys import ApiKeys, shows_key
 from hipfire.server.problems import Forbidden, InvalidApiKey, error_response, http_error_response
 from hipfire.server.routes.route import Call, Route
 from hipfire.server.routes.table import ROUTES
@@ -87,6 +87,8 @@ def _guard(app: QuartTrio, *, hosts: HostPolicy, keys: ApiKeys, cors: CorsPolicy
             if headers is not None:
                 return _no_content(headers)
         if request.path not in _KEYLESS and not keys.admits(request.headers.get("Authorization", "")):
+            if shows_key(request.headers.get("Authorization", "")):
+                raise InvalidApiKey("the API key is not one of this server's")
             raise InvalidApiKey("this server needs an API key", hint="send one as Authorization: Bearer KEY")
         return None
 
@@ -114,7 +116,7 @@ def _view(route: Route, service: Service, settings: Settings) -> Callable[..., A
 
 
 async def _on_http_error(error: HTTPException) -> Response:
-    return http_error_response(error)
+    return http_error_response(error, request.path)
 
 
 async def _on_error(error: Exception) -> Response:
@@ -137,11 +139,8 @@ async def run_server(
     """
     addresses = [sock.getsockname()[0] for sock in bind]
     hosts = HostPolicy.for_binds(addresses, [settings.serve.host, *settings.serve.allowed_hosts])
-    if hosts.is_open and not settings.serve.api_keys:
-        log.warning(
-            "listening beyond this machine, and whoever can reach %s can use it: serve.api_keys would ask for a key",
-            ", ".join(addresses),
-        )
+    if warning := exposure(addresses, has_keys=bool(settings.serve.api_keys)):
+        log.warning("%s", warning)
     limits = Limits(stall_timeout_s=settings.serve.stream_stall_timeout, drain_timeout_s=settings.serve.drain_timeout)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_when_failed, service, shutdown)

@@ -34,6 +34,16 @@ class HostPolicy:
         return name in self.names or _is_loopback(name.removeprefix("[").removesuffix("]"))
 
 
+def exposure(addresses: Sequence[str], *, has_keys: bool) -> str | None:
+    """What to warn of where a server listens on these addresses: that others may use it, who need no key."""
+    if has_keys or not HostPolicy.for_binds(addresses, ()).is_open:
+        return None
+    return (
+        f"listening beyond this machine ({', '.join(addresses)}): every machine that can reach this one may use the"
+        " server; set serve.api_keys"
+    )
+
+
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback

@@ -30,6 +30,12 @@ class ApiKeys:
         return any(matches) and scheme.lower() == _SCHEME
 
 
+def shows_key(authorization: str) -> bool:
+    """Whether an `Authorization` header has a key at all, be it a wrong one."""
+    scheme, _, key = authorization.partition(" ")
+    return scheme.lower() == _SCHEME and bool(key.strip(" "))
+
+
 def _hashed(key: str) -> bytes:
     # Headers are read as Latin-1, so there is nothing in them that cannot be encoded.
     return hashlib.sha256(key.encode()).digest()

@@ -29,6 +29,10 @@ _STATUS: Mapping[str, int] = MappingProxyType({
 _INTERNAL = "internal_error"
 _RESTART_S = 1
 
+_CHAT = ": use /v1/chat/completions"
+# OpenAI's other ways to have text made.
+_INSTEAD: Mapping[str, str] = MappingProxyType({"/v1/completions": _CHAT, "/v1/responses": _CHAT})
+
 # Of the framework's own refusals.
 _HTTP_CODES: Mapping[int, str] = MappingProxyType({404: "not_found", 405: "method_not_allowed"})
 
@@ -76,12 +80,14 @@ def error_response(error: Exception) -> Response:
     return response
 
 
-def http_error_response(error: HTTPException) -> Response:
-    """The answer to a request that no route takes."""
+def http_error_response(error: HTTPException, path: str) -> Response:
+    """The answer to a request for `path` that no route takes."""
     status = error.code or 500
     if status >= 500:
         return error_response(error)
-    message = {404: "There is no such path.", 405: "The path does not have this method."}.get(status, error.name)
+    message = {404: f"there is no such path{_INSTEAD.get(path, '')}", 405: "the path does not have this method"}.get(
+        status, error.name
+    )
     response = json_response(_body(status, _HTTP_CODES.get(status, "invalid_request"), message, None), status)
     if isinstance(error, MethodNotAllowed) and error.valid_methods is not None:
         response.headers["Allow"] = ", ".join(sorted(error.valid_methods))

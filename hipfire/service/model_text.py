@@ -5,10 +5,10 @@ from pathlib import Path
 
 import attrs
 
-from hipfire.catalog.model_layers import file_layer
+from hipfire.catalog.model_layers import does_not_chat, file_layer
 from hipfire.catalog.store import InstalledModel
 from hipfire.config.schema import Layer, Settings
-from hipfire.errors import ConfigError, Unsupported
+from hipfire.errors import ConfigError
 from hipfire.formats.checkpoint import MetaValue
 from hipfire.formats.open import open_checkpoint
 from hipfire.text.dialects.families import PLAIN, family_of
@@ -56,10 +56,7 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
     if settings.prompt.chat_template is not None:
         source = _read_template(Path(settings.prompt.chat_template))
     if not isinstance(source, str):
-        raise Unsupported(
-            f"{model.tag} has no chat template: it was made to continue text, not to chat",
-            hint="prompt.chat_template sets one",
-        )
+        raise does_not_chat(model.tag)
     template = ChatTemplate(source, bos_token=bos, eos_token=eos)
     # One that cannot even take this is found out now, and not when it has cost somebody the model that is loaded.
     encode_chat(template, tokenizer, [{"role": "user", "content": "Hello"}])

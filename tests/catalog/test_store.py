@@ -78,6 +78,18 @@ def test_a_path_is_refused_where_paths_are_not_allowed(models_dir: Path, registr
     assert store.resolve("mine", allow_paths=False).tag == "mine"
 
 
+def test_a_file_beside_us_is_a_path_but_not_for_requests(
+    models_dir: Path, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").touch()
+    store = Store(models_dir, registry)
+    assert store.resolve("README.md").path == tmp_path / "README.md"
+    assert store.is_elsewhere("README.md")
+    with pytest.raises(ModelNotFound, match="there is no model"):
+        store.resolve("README.md", allow_paths=False)
+
+
 def test_what_a_path_names_may_be_an_installed_model(models_dir: Path, registry: Registry, install: Install) -> None:
     path = install("mine.gguf")
     store = Store(models_dir, registry)
@@ -220,7 +232,8 @@ def test_a_tag_may_be_somewhere_else(models_dir: Path, registry: Registry) -> No
 def test_a_path_that_leads_nowhere_is_an_error_and_listed_as_broken(models_dir: Path, registry: Registry) -> None:
     store = own_store(models_dir, registry, '[model.gone]\npath = "nothing.gguf"')
     with pytest.raises(
-        ModelNotFound, match=r"gone is not at .*nothing.gguf \(models.toml says so at .*models.toml:2\)"
+        ModelNotFound,
+        match=r"gone is not at .*nothing.gguf \(correct it at .*models.toml:2, or take the entry out there\)",
     ):
         store.resolve("gone")
     (listing,) = store.list_installed()

@@ -153,7 +153,7 @@ def test_without_a_terminal_the_answers_alone_go_to_stdout(shared_serve: Serve) 
     program = shared_serve.program
     done = program.run("chat", "-n", "8", "-t", "0", stdin="Hello\n/model\nGo on\n")
     assert done.returncode == 0
-    assert done.stderr.startswith(f"(cut off after 8 tokens; hipfire chat -n allows more)\n{TINY} answers; here are: ")
+    assert done.stderr.startswith(f"(cut off after 8 tokens; hipfire chat -n allows more)\n{TINY} answers; installed: ")
     first, second = done.stdout.splitlines()
     assert first == program.run("run", str(TINY), "-n", "8", "-t", "0", "Hello").stdout.removesuffix("\n")
     assert second

@@ -184,7 +184,7 @@ def test_another_model_goes_on_with_the_conversation() -> None:
     answerer = ScriptedAnswerer(says("Hi."), says("Yes."))
     lines = chat(answerer, "a", "/model", "/model nothing", "/model big", "b")
     assert lines[3:] == [
-        "m answers; here are: m, n",
+        "m answers; installed: m, n",
         "there is no model 'nothing'",
         "big:1b answers from now on",
         "[loading big:1b]",

@@ -53,7 +53,7 @@ def explained(program: Program, *args: str, **variables: str) -> tuple[object, s
 def test_a_key_is_explained_by_all_its_sources(program: Program) -> None:
     lines = said(program, "explain", "serve.port").splitlines()
     assert [" ".join(line.split()) for line in lines] == [
-        "serve.port = 11435 built in",
+        "serve.port = 11435 built-in",
         "TCP port to listen on.",
         "A whole number from 1 to 65535; environment HIPFIRE_PORT, also called port.",
         "",
@@ -114,7 +114,8 @@ def test_the_port_by_flag_variable_profile_and_file(program: Program) -> None:
 
 def test_list_has_every_setting_with_its_source(program: Program) -> None:
     write(program, "config.toml", "[serve]\nport = 8080\napi_keys = ['sk-1', 'sk-2']\n")
-    lines = said(program, "list", HIPFIRE_TOP_K="7").splitlines()
+    *lines, note = said(program, "list", HIPFIRE_TOP_K="7").splitlines()
+    assert note == "a model's card or file may differ: hipfire config MODEL list"
     assert [line.split()[0] for line in lines] == ["key", *SETTINGS]
     rows = {line.split()[0]: line.split(maxsplit=1)[1].split("  ") for line in lines}
     assert [rows["serve.port"][0], rows["serve.port"][-1].strip()] == ["8080", "~/config.toml:2"]
@@ -209,8 +210,9 @@ def test_a_broken_file_stops_commands_with_its_place(data: bytes, error: str, pr
 
 
 def test_what_is_wrong_can_be_reset_and_set(program: Program) -> None:
-    path = write(program, "config.toml", "[serve]\nprot = 1\nport = 'x'\n")
-    assert said(program, "reset", "serve.prot") == "serve.prot is out of ~/config.toml\n"
+    path = write(program, "config.toml", "[serve]\nprot = 1\nhots = 1\nport = 'x'\n")
+    assert "serve.prot is out of" in said(program, "reset", "serve.prot")
+    assert said(program, "reset", "hots") == "serve.hots is out of ~/config.toml\n"
     assert said(program, "set", "serve.port", "80") == "serve.port = 80 in ~/config.toml\n"
     assert path.read_text() == "[serve]\nport = 80\n"
 

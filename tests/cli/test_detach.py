@@ -52,6 +52,17 @@ def test_it_prints_the_address_when_it_answers(flag: str, detached: Program, por
     assert log.stat().st_mode & 0o077 == 0
 
 
+def test_a_bind_that_every_machine_may_use_is_warned_of_on_the_terminal(detached: Program, port: int) -> None:
+    done = detached.run("serve", "-d", "--no-prewarm", str(TINY), f"0.0.0.0:{port}")
+    assert done.stderr == (
+        "warning: listening beyond this machine (0.0.0.0): every machine that can reach this one may use the server;"
+        " set serve.api_keys\n"
+    )
+    assert detached.run("stop").returncode == 0
+    done = detached.run("serve", "-d", "--no-prewarm", str(TINY), f"0.0.0.0:{port}", HIPFIRE_API_KEYS="sk-one")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_wait_comes_back_with_the_model_loaded(detached: Program, port: int) -> None:
     assert detached.run("serve", "-d", "--wait", str(TINY), str(port)).returncode == 0
     assert health(port)["model"] == str(TINY)

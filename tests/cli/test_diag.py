@@ -36,6 +36,7 @@ def test_a_bad_setting_is_a_problem_with_its_place(program: Program) -> None:
     assert done.returncode == 1
     assert f"problem  {config}:2: there is no setting serve.prot\n" in done.stdout
     assert "→ did you mean serve.port?\n" in done.stdout
+    assert " the built-in one, is free; which one is set cannot be read\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("hipfire cannot serve as things are: settings")
 
 

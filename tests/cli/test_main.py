@@ -30,9 +30,21 @@ def test_help_of_a_command_is_its_own_help(command: str, program: Program) -> No
     assert "\nExamples:\n" in done.stdout
 
 
+def test_help_of_a_command_of_a_command(program: Program) -> None:
+    assert program.run("help", "config", "set").stdout == program.run("config", "set", "--help").stdout
+    assert "..." not in program.run("config", "--help").stdout.partition("Commands:")[2]
+    assert "..." not in program.run("config", "profile", "--help").stdout.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize(
     ("args", "error"),
     [
+        (
+            ["help", "config", "st"],
+            "hipfire: there is no command 'st', did you mean set? (see hipfire config --help)\n",
+        ),
+        (["help", "list", "x"], "hipfire: hipfire list has no commands (see hipfire list --help)\n"),
+        (["serve", "--device"], "hipfire: option '--device' requires an argument (see hipfire serve --help)\n"),
         (["srve"], "hipfire: there is no command 'srve', did you mean serve? (see hipfire --help)\n"),
         (["help", "lst"], "hipfire: there is no command 'lst', did you mean list? (see hipfire --help)\n"),
         (["zzz"], "hipfire: there is no command 'zzz' (see hipfire --help)\n"),

@@ -59,6 +59,8 @@ def test_they_run_and_answer_requests_with_their_settings(named: Program) -> Non
     assert refused.status_code == 404
     through = json.loads(named.run("run", "writer", "-t", "0", "--json", "Hello").stdout)
     assert (through["model"], through["text"]) == ("writer", alone["text"])
+    # It is found as ps finds it.
+    (named.root / "serve.pid").unlink()
     said = named.run("config", "set", "top_k", "1").stderr
     assert "the server that is up goes on with what it read: hipfire restart" in said
 

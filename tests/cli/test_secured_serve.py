@@ -43,7 +43,10 @@ def test_commands_of_the_same_machine_get_through(secured: Program) -> None:
     assert "Bearer KEY" in log
     refused = secured.run("run", str(TINY), "Hello", HIPFIRE_PORT=str(port), HIPFIRE_API_KEYS="sk-of-somebody-else")
     assert refused.returncode == 1
-    assert "needs an API key" in refused.stderr
+    assert refused.stderr == (
+        f"hipfire: the serve at https://127.0.0.1:{port}: the API key is not one of this server's"
+        " (set serve.api_keys or HIPFIRE_API_KEYS)\n"
+    )
     url = f"https://127.0.0.1:{port}/stats"
     assert httpx.get(url, verify=unverified(), trust_env=False).status_code == 401
     # Another certificate now lies where the serve's own was: who has that one is somebody else.

@@ -53,7 +53,10 @@ def test_a_second_serve_of_the_port_fails_and_leaves_the_first_alone(shared_serv
     before = shared_serve.pidfile.read_text()
     done = shared_serve.program.run("serve", str(TINY), str(shared_serve.port))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"hipfire: 127.0.0.1 port {shared_serve.port} is in use (another serve? ")
+    assert done.stderr == (
+        f"hipfire: 127.0.0.1 port {shared_serve.port} is in use (a serve of yours is up there (process"
+        f" {shared_serve.process.pid}): hipfire stop {shared_serve.port}, or choose another port)\n"
+    )
     assert shared_serve.pidfile.read_text() == before
     with client_of(shared_serve) as client:
         assert client.get("/health").json()["pid"] == shared_serve.process.pid
@@ -148,8 +151,12 @@ def test_a_model_that_cannot_be_loaded_is_said_and_the_server_stays(program: Pro
     broken = program.home / "broken.gguf"
     broken.write_bytes(TINY.read_bytes()[:-1000])
     process = program.start("serve", str(broken), str(port))
-    assert "ends after" in read_until(process, "could not be loaded")
+    error = read_until(process, "could not be loaded").splitlines()[-1]
+    assert "ends after" in error
+    assert error.endswith("; the server stays up, and requests for it try again")
     assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).json()["status"] == "ok"
+    assert "ends after" in program.ps()[0]["load_error"]
+    assert f"failed: {broken} ends after" in program.run("ps").stdout
 
 
 def test_json_logs_are_one_object_a_line(program: Program, port: int) -> None:

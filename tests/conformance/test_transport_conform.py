@@ -3,6 +3,7 @@
 import logging
 import socket
 from functools import partial
+from pathlib import Path
 
 import httpx
 import pytest
@@ -27,7 +28,9 @@ async def test_binds(store: Store, host: str, address: str) -> None:
         port = probe.getsockname()[1]
     settings = some_settings()
     async with scripted_service(store, Script(), settings=settings) as (service, _), trio.open_nursery() as nursery:
-        await nursery.start(partial(run_server, service, bind(host, port), settings, trio.Event()))
+        await nursery.start(
+            partial(run_server, service, bind(host, port, home=Path("/nowhere")), settings, trio.Event())
+        )
         async with httpx.AsyncClient(timeout=PATIENCE_S, verify=False, trust_env=False) as client:
             assert (await client.get(f"http://{address}:{port}/health")).status_code == 200
         nursery.cancel_scope.cancel()

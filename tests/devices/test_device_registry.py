@@ -2,7 +2,9 @@
 
 import pytest
 
+from hipfire.devices import hip
 from hipfire.devices.base import Device
+from hipfire.devices.hip import HipDevice
 from hipfire.devices.reference import ReferenceDevice
 from hipfire.devices.registry import fastest, open_device
 from hipfire.errors import DeviceError
@@ -35,3 +37,14 @@ def test_auto_says_why_it_took_the_reference() -> None:
     assert device.name == "reference"
     assert not device.native
     assert device.description == ("reference (NumPy, 2 threads) for want of a faster one: no kernels for 2 threads")
+
+
+@pytest.mark.parametrize(("wanted", "is_told"), [("0", True), ("gfx1100", True), (None, False)])
+def test_who_asks_for_a_gpu_by_name_is_told_of_the_cpu(
+    wanted: str | None, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hip, "open_library", lambda _: None)
+    monkeypatch.setattr(hip, "list_devices", lambda _: ())
+    with pytest.raises(DeviceError, match="no AMD GPU was found") as raised:
+        HipDevice.open(wanted, None)
+    assert str(raised.value).endswith("; or use --device cpu)") is is_told

@@ -8,7 +8,7 @@ from hipfire.devices.gpu_report import report
 def test_no_library_is_said() -> None:
     found = report(["libamdhip64_nowhere.so"])
     assert found["problem"] == "no HIP runtime library was found"
-    assert "run on the CPU" in str(found["advice"])
+    assert "use --device cpu" in str(found["advice"])
     assert (found["library"], found["version"], found["devices"]) == (None, None, [])
 
 

@@ -67,7 +67,7 @@ def with_dims(*dims: int, ggml_type: int = 0) -> bytes:
 CASES = {
     "empty": (b"", TruncatedFile, "is empty"),
     "half a magic": (b"GG", TruncatedFile, "ends after 2 bytes"),
-    "another format": (b"PK\3\4 and so on", NotAModelFile, "PK"),
+    "another format": (b"PK\3\4 and so on", NotAModelFile, "is no GGUF file"),
     "no version": (b"GGUF", TruncatedFile, "the version"),
     "version 1": (gguf_bytes(version=1), UnsupportedFile, "GGUF version 1"),
     "version 4": (gguf_bytes(version=4), UnsupportedFile, "GGUF version 4"),

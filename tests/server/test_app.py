@@ -95,7 +95,17 @@ async def test_stats(store: Store) -> None:
         "prefix_cache": {"hits": 1, "tokens": 2},
         "device": "scripted",
         "memory_bytes": 12345,
+        "load_error": None,
     }
+
+
+async def test_stats_tell_why_the_last_load_failed(store: Store) -> None:
+    async with scripted_server(store, hello(fail_load=("out_of_memory", "too big"))) as server:
+        await server.chat()
+        assert (await server.client.get("/stats")).json()["load_error"] == "too big"
+        server.engine.script.fail_load = None
+        await server.chat(model="other")
+        assert (await server.client.get("/stats")).json()["load_error"] is None
 
 
 class TestRouting:
@@ -108,6 +118,19 @@ class TestRouting:
             response = await server.client.get(path)
         assert response.status_code == 404
         assert error_of(response)["code"] == "not_found"
+
+    @pytest.mark.parametrize(
+        ("path", "message"),
+        [
+            ("/nowhere", "there is no such path"),
+            ("/v1/completions", "there is no such path: use /v1/chat/completions"),
+            ("/v1/responses", "there is no such path: use /v1/chat/completions"),
+        ],
+    )
+    async def test_another_api_is_told_of_this_one(self, store: Store, path: str, message: str) -> None:
+        async with scripted_server(store, hello()) as server:
+            response = await server.client.post(path, json={})
+        assert error_of(response)["message"] == message
 
     @pytest.mark.parametrize(
         ("method", "path", "allowed"),

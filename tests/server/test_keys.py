@@ -60,6 +60,21 @@ async def test_anything_else_is_refused(store: Store, headers: dict[str, str]) -
     assert KEY not in response.text
 
 
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({}, "this server needs an API key (send one as Authorization: Bearer KEY)"),
+        ({"Authorization": "Bearer"}, "this server needs an API key (send one as Authorization: Bearer KEY)"),
+        ({"Authorization": KEY}, "this server needs an API key (send one as Authorization: Bearer KEY)"),
+        (bearing(KEY + "x"), "the API key is not one of this server's"),
+    ],
+)
+async def test_a_wrong_key_is_told_from_none(store: Store, headers: dict[str, str], message: str) -> None:
+    async with scripted_server(store, Script(tokens=()), settings=SETTINGS) as server:
+        response = await server.client.get("/stats", headers=headers)
+    assert response.json()["error"]["message"] == message
+
+
 async def test_health_needs_none(store: Store) -> None:
     async with scripted_server(store, Script(), settings=SETTINGS) as server:
         assert (await server.client.get("/health")).status_code == 200

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hipfire.catalog.registry import Card, Part, Registry
 from hipfire.catalog.store import Store
-from hipfire.errors import DownloadError, ModelNotFound, UnsupportedFile
+from hipfire.errors import DownloadError, ModelNotFound, Unsupported, UnsupportedFile
 
 CARD = Card(
     tag="far:1b",
@@ -28,6 +28,7 @@ CARD = Card(
 OTHERS = (
     attrs.evolve(CARD, tag="strange", aliases=(), file="strange.gguf", architecture="mamba"),
     attrs.evolve(CARD, tag="unpublished", aliases=(), file="unpublished.gguf", parts=(), note="nobody has it"),
+    attrs.evolve(CARD, tag="base", aliases=(), file="base.gguf", chats=False),
 )
 ALLOWED = some_settings(serve={"allow_request_pull": True, "default_model": "far"})
 
@@ -135,3 +136,9 @@ async def test_the_end_of_the_service_ends_it(store: Store, index: Index) -> Non
         await until(lambda: bool(index.pulled))
         nursery.cancel_scope.cancel()
     assert index.cancelled
+
+
+async def test_what_cannot_chat_is_not_downloaded(store: Store, index: Index) -> None:
+    async with scripted_service(store, hello(), settings=ALLOWED, pull=index.pull) as (service, _):
+        with pytest.raises(Unsupported, match="base has no chat template"):
+            await service.resolve("base")

@@ -36,7 +36,7 @@ class ServeAnswerer:
 
     def find(self, name: str) -> str:
         if not self._store.is_elsewhere(name):
-            model = name_for_serve(name, self._store, self._environment)
+            model = name_for_serve(name, self._store, self._environment, self._settings)
             if model not in {one["id"] for one in self._served()}:
                 # Raises, where the name means nothing here either.
                 self._store.resolve(model)

@@ -136,7 +136,7 @@ class Session:
             self._screen.note(f"{self._conversation.model} answers from now on")
         else:
             others = ", ".join(self._answerer.models()) or "none in the models folder"
-            self._screen.note(f"{self._conversation.model} answers; here are: {others}")
+            self._screen.note(f"{self._conversation.model} answers; installed: {others}")
 
     def regenerate(self, _: str) -> None:
         if self._conversation.turns:

@@ -9,7 +9,7 @@ from hipfire.server.routes.route import Call, Route
 
 async def _stats(call: Call) -> Response:
     service = call.service
-    stats, resident = service.stats, service.resident
+    stats, resident, load_error = service.stats, service.resident, service.load_error
     return json_response(
         {
             "uptime_s": round(trio.current_time() - stats.started_at, 3),
@@ -21,6 +21,7 @@ async def _stats(call: Call) -> Response:
             "prefix_cache": {"hits": stats.n_cache_hits, "tokens": stats.n_cached_tokens},
             "device": resident.engine.device if resident is not None else None,
             "memory_bytes": resident.engine.memory_nbytes if resident is not None else 0,
+            "load_error": load_error.message if load_error is not None else None,
         }
     )
 
