@@ -8,8 +8,8 @@ call it. Nothing here knows hipfire.
 import importlib
 import sys
 
-# Loading the tables raises Python's limit on recursion for the whole process, and whoever relies on it (tests of what is
-# nested too deep) would depend on who ran before.
+# Loading the tables raises Python's limit on recursion for the whole process: tests of what is nested too deep would
+# depend on who ran before.
 _limit = sys.getrecursionlimit()
 importlib.import_module("tinygrad.renderer.amd")
 sys.setrecursionlimit(_limit)
