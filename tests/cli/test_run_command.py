@@ -137,7 +137,7 @@ def test_a_port_that_does_not_answer_is_no_serve(program: Program) -> None:
         ),
         ([str(TINY), "--effort", "huge", "Hello"], 2, "invalid value for '--effort': it must be one of auto, none, "),
         (["nothing", "Hello"], 1, "there is no model 'nothing' (nothing is installed; "),
-        (["./no.gguf", "Hello"], 1, "./no.gguf does not exist (check the path, or see: hipfire list -r)"),
+        (["./no.gguf", "Hello"], 1, "./no.gguf does not exist (check the path; hipfire list shows what is here)"),
         (
             [str(TINY), "-t", "9", "Hello"],
             2,

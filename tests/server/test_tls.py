@@ -94,7 +94,7 @@ class TestServing:
             assert (await all_of(stream)).endswith(b"\r\n\r\nhello")
 
     async def test_an_answer_before_the_body_was_read_arrives_whole(self, files: Files) -> None:
-        limits = Limits(stall_timeout_s=30, drain_timeout_s=30, linger_s=0.2)
+        limits = Limits(stall_timeout_s=30, drain_timeout_s=30, linger_s=10)
         async with serving(app(), tls=files.context, limits=limits) as here, connected(here.port) as tcp:
             stream = trio.SSLStream(tcp, files.trusting, server_hostname="localhost")
             await stream.send_all(b"POST /hi HTTP/1.1\r\nHost: test\r\nContent-Length: 4000000\r\n\r\n")
