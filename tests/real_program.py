@@ -95,7 +95,9 @@ class Program:
     def processes(self) -> list[int]:
         """The processes of this home, told by their environment: the program and whatever it started."""
         mark = f"HOME={self.home}\0".encode()
-        return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if mark in _read(path)]
+        # Without a pattern for what lies in the folders: a process may end while it is looked for.
+        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+        return [pid for pid in pids if mark in _read(Path(f"/proc/{pid}/environ"))]
 
 
 def _read(path: Path) -> bytes:
