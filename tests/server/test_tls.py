@@ -96,7 +96,7 @@ class TestServing:
     async def test_an_answer_before_the_body_was_read_arrives_whole(self, files: Files) -> None:
         limits = Limits(stall_timeout_s=30, drain_timeout_s=30, linger_s=10)
         async with serving(app(), tls=files.context, limits=limits) as here, connected(here.port) as tcp:
-            # Its length says that the answer is whole; the farewell may be lost when the rest of a body meets a closed end.
+            # Its length says that the answer is whole; TLS's farewell may be lost on a closed end.
             stream = trio.SSLStream(tcp, files.trusting, server_hostname="localhost", https_compatible=True)
             await stream.send_all(b"POST /hi HTTP/1.1\r\nHost: test\r\nContent-Length: 4000000\r\n\r\n")
             await stream.send_all(bytes(4_000_000 - 1))
