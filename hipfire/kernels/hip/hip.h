@@ -35,6 +35,42 @@ INLINE void meet()
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+/* All threads of the workgroup meet; what they wrote to LDS before, all see afterwards. What is on its way from memory is
+ * not waited for. */
+INLINE void meet_in_lds()
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+}
+
+/* x, which is the same for all lanes of a wave, as the compiler then knows too. */
+INLINE int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
+
+/* The same word, of which the compiler no longer knows how it was made: it keeps the mask whole, so that its bytes
+ * become floats by one instruction each, instead of cutting every one of them out of the unmasked word first. */
+INLINE uint32_t opaque(uint32_t word)
+{
+    asm("" : "+v"(word));
+    return word;
+}
+
+/* sum + the products of four signed bytes each. */
+INLINE int dot4(int a, int b, int sum)
+{
+#if defined(__gfx1010__)
+    a = (int)opaque((uint32_t)a);
+    b = (int)opaque((uint32_t)b);
+    for (int i = 0; i < 4; i++)
+        sum += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
+    return sum;
+#elif defined(__GFX11__) || defined(__GFX12__)
+    return __builtin_amdgcn_sudot4(true, a, true, b, sum, false);
+#else
+    return __builtin_amdgcn_sdot4(a, b, sum, false);
+#endif
+}
+
 /* The x of the lane whose number differs in the bits of `mask`. */
 INLINE float from_lane_xor(float x, int mask)
 {
@@ -44,13 +80,6 @@ INLINE float from_lane_xor(float x, int mask)
 
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
 
-/* The same word, of which the compiler no longer knows how it was made: it keeps the mask whole, so that its bytes
- * become floats by one instruction each, instead of cutting every one of them out of the unmasked word first. */
-INLINE uint32_t opaque(uint32_t word)
-{
-    asm("" : "+v"(word));
-    return word;
-}
 #endif
 
 typedef _Float16 half;
