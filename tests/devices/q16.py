@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TILE = 32
-LARGEST_Q = np.float32(32512)
+PART = np.float32(1) / np.float32(32512)
 
 ACTIVATIONS = np.dtype(
     [("hi", "i1", TILE), ("lo", "i1", TILE), ("d", "f4"), ("sums", "i4", 2), ("whole", "i4")], align=True
@@ -17,7 +17,7 @@ def quantised(x: NDArray[np.float32]) -> NDArray[np.void]:
     tiles = x.reshape(len(x), -1, TILE)
     with np.errstate(all="ignore"):
         # NaN is the largest of what it is among.
-        d = np.abs(tiles).max(axis=2) / LARGEST_Q
+        d = np.abs(tiles).max(axis=2) * PART
         d[d < np.finfo(np.float32).tiny] = 0
         usable = (d > 0) & np.isfinite(d)
         inverse = np.float32(1) / np.where(usable, d, np.float32(1))

@@ -1,6 +1,6 @@
 /* Activations as integers of 16 bits, for the linear kernels of the quantised formats.
  *
- * By tiles of 32 columns: d = max |x| / 32512, q = x / d to the nearest, q = 256 hi + lo with hi and lo in signed bytes,
+ * By tiles of 32 columns: d = max |x| (1 / 32512), q = x / d to the nearest, q = 256 hi + lo with hi and lo in signed bytes,
  * so that integer dot products of bytes give the exact sums of w q. With 8 bits the rounding of outliers' neighbours
  * shows in the answers.
  *
@@ -46,7 +46,7 @@ INLINE void store_quad(float *row, int i, int n, float4 x)
             row[i + k] = x[k];
 }
 
-/* The quotient of a tile's largest |x| and LARGEST_Q; 0 where its reciprocal would not be finite. */
+/* A tile's largest |x| as a part of LARGEST_Q; 0 where its reciprocal would not be finite. */
 INLINE float tile_scale(float4 x)
 {
     /* As integers, magnitudes are ordered as they are as floats, infinity and NaN above all. */
@@ -55,7 +55,7 @@ INLINE float tile_scale(float4 x)
     top = max_of(top, from_lane_xor<1>(top));
     top = max_of(top, from_lane_xor<2>(top));
     top = max_of(top, from_lane_xor<7>(top));
-    const float d = __builtin_bit_cast(float, top) / (float)LARGEST_Q;
+    const float d = __builtin_bit_cast(float, top) * (1.0f / (float)LARGEST_Q);
     return d < 0x1p-126f ? 0.0f : d;
 }
 
