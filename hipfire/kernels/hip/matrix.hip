@@ -7,7 +7,7 @@
  * rows. Sums of integers are exact, and the floats are added in the order of linear.hip, whose results these are, to the
  * bit: strand by strand, each with the tiles 16 apart.
  */
-#include "hip.h"
+#include "activations.h"
 #include "matrix_cores.h"
 
 constexpr int N_THREADS = 256, OUTPUTS = 128, ROWS = 64, STRANDS = 16;
@@ -20,12 +20,6 @@ constexpr int ROW_FRAGMENTS = ROWS / SIDE / ROW_WAVES;
 
 constexpr int parts_of(layout f) { return f.scales == SCALES_K16 || f.scales == SCALES_K16M ? 2 : 1; }
 constexpr bool has_m(layout f) { return f.scales == SCALES_DM || f.scales == SCALES_K || f.scales == SCALES_K16M; }
-
-struct alignas(16) activations {
-    uint32_t hi[8], lo[8];
-    float d;
-    int32_t sums[2], whole;
-};
 
 /* What a workgroup has in LDS. Output o lies in slot o % 4 * QUADS + o / 4, so that four neighbours are one lane's. */
 template <layout F> struct staged {
@@ -273,32 +267,6 @@ INLINE void join(sums *all, sums *strand)
 }
 
 INLINE int min_of(int a, int b) { return a < b ? a : b; }
-
-/* Four floats at any float's address. */
-typedef float any_float4 __attribute__((ext_vector_type(4), aligned(4)));
-
-/* Columns i .. i + 3 of a row of n; zeros beyond its end. */
-INLINE float4 load_quad(const float *row, int i, int n)
-{
-    if (i + 4 <= n)
-        return *(const any_float4 *)(row + i);
-    float4 x = {};
-    for (int k = 0; k < 4; k++)
-        if (i + k < n)
-            x[k] = row[i + k];
-    return x;
-}
-
-INLINE void store_quad(float *row, int i, int n, float4 x)
-{
-    if (i + 4 <= n) {
-        *(any_float4 *)(row + i) = x;
-        return;
-    }
-    for (int k = 0; k < 4; k++)
-        if (i + k < n)
-            row[i + k] = x[k];
-}
 
 struct outputs {
     const float *bias, *residual;
