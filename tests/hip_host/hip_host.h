@@ -28,6 +28,8 @@ INLINE int block_y() { return host_here.block[1]; }
 INLINE int block_z() { return host_here.block[2]; }
 INLINE int wave_size() { return host_wave_size; }
 INLINE void meet() { host_meet(0); }
+INLINE void meet_in_lds() { host_meet(0); }
+INLINE int uniform(int x) { return x; }
 
 /* Two buffers in turn, so that none is written while somebody may still read it. */
 template <int MASK> INLINE int word_from_lane_xor(int x)

@@ -2,15 +2,15 @@
  * matrix cores (matrix_cores.h).
  *
  * A workgroup has 128 outputs of 64 rows, and goes through the tiles of 32 columns two at a time. Its threads unpack
- * the weights to signed bytes in LDS, once for all rows, and put the activations beside them, while what the next two
- * tiles need is on its way from memory to registers. Each wave then multiplies a quarter or an eighth of the outputs and
- * rows. Sums of integers are exact, and the floats are added in the order of linear.hip, whose results these are, to the
- * bit: strand by strand, each with the tiles 16 apart.
+ * the weights to signed bytes in LDS, once for all rows, and put the activations beside them; what the next two tiles need
+ * is then on its way from memory to registers, while each wave multiplies its share of the outputs and rows. The tiles are taken strand by
+ * strand (strands.h), so that a wave has but one strand's sums besides the whole ones, and the result has the bits
+ * that linear.hip gives.
  */
-#include "activations.h"
 #include "matrix_cores.h"
+#include "strands.h"
 
-constexpr int N_THREADS = 256, OUTPUTS = 128, ROWS = 64, STRANDS = 16;
+constexpr int N_THREADS = 256, OUTPUTS = 128, ROWS = 64;
 constexpr int STAGE = 2; /* tiles at a time */
 /* Padded, so that lanes that write to different pieces write to different banks. */
 constexpr int COLUMN_STRIDE = OUTPUTS + 8, ROW_STRIDE = ROWS + 2;
@@ -18,15 +18,12 @@ constexpr int QUADS = OUTPUTS / 4; /* four neighbouring outputs */
 constexpr int OUTPUT_WAVES = QUADS / SIDE, ROW_WAVES = N_THREADS / FRAGMENT_LANES / OUTPUT_WAVES;
 constexpr int ROW_FRAGMENTS = ROWS / SIDE / ROW_WAVES;
 
-constexpr int parts_of(layout f) { return f.scales == SCALES_K16 || f.scales == SCALES_K16M ? 2 : 1; }
-constexpr bool has_m(layout f) { return f.scales == SCALES_DM || f.scales == SCALES_K || f.scales == SCALES_K16M; }
-
 /* What a workgroup has in LDS. Output o lies in slot o % 4 * QUADS + o / 4, so that four neighbours are one lane's. */
 template <layout F> struct staged {
     uint2 columns[STAGE][PIECES * COLUMN_STRIDE];
     uint2 rows[STAGE][2 * PIECES * ROW_STRIDE]; /* the high bytes, then the low ones */
-    float4 d[STAGE][parts_of(F)][QUADS], m[STAGE][has_m(F) ? parts_of(F) : 1][has_m(F) ? QUADS : 1];
-    alignas(16) float row_d[STAGE][ROWS], row_sums[STAGE][has_m(F) ? parts_of(F) : 1][has_m(F) ? ROWS : 1];
+    float4 d[STAGE][N_PARTS<F>][QUADS], m[STAGE][adds_minimum(F) ? N_PARTS<F> : 1][adds_minimum(F) ? QUADS : 1];
+    alignas(16) float row_d[STAGE][ROWS], row_sums[STAGE][adds_minimum(F) ? N_PARTS<F> : 1][adds_minimum(F) ? ROWS : 1];
 };
 
 /* The tiles in the order of the sums: strand by strand. After the last one comes any. */
@@ -51,7 +48,7 @@ template <layout F> INLINE int tile_at(int tile)
     return header_at<F>(tile) + header_nbytes(F) + tile % tiles_a_block * tile_nbytes(F);
 }
 
-/* Words of a thread on their way from memory to LDS: weights, or scales. */
+/* Words of a thread on their way from memory to LDS: weights, or scales, which then need no registers of their own. */
 template <layout F> struct words {
     static constexpr int n_low = F.low == 8 ? 4 : 2;
     uint4 at[n_low + F.high];
@@ -100,43 +97,24 @@ template <layout F> INLINE void put_quants(const words<F> &from, uint2 *columns,
     }
 }
 
-INLINE float4 floats_of(uint2 x) { return __builtin_convertvector(__builtin_bit_cast(half4, x), float4); }
-
-template <bool SIGNED> INLINE float4 floats_of_bytes(uint32_t word)
-{
-    float4 out;
-    for (int i = 0; i < 4; i++)
-        out[i] = SIGNED ? (float)(int8_t)(word >> 8 * i) : (float)(uint8_t)(word >> 8 * i);
-    return out;
-}
-
-/* Scales and minima of four outputs: halves d and m, bytes that scale those. */
 template <layout F> INLINE void fetch_scales(const uint8_t *header, const uint8_t *tile, int half, words<F> *out)
 {
-    const uint8_t *halves = (F.scales < SCALES_K ? tile : header) + 8 * half;
-    out->at[0].xy = *(const uint2 *)halves;
-    if constexpr (has_m(F))
-        out->at[0].zw = *(const uint2 *)(halves + 16);
-    if constexpr (F.scales >= SCALES_K) {
-        out->at[1].x = *(const uint32_t *)(tile + 4 * half);
-        out->at[1].y = *(const uint32_t *)(tile + 8 + 4 * half);
-    }
+    const packed_scales<F, 4> scales = load_scales<F, 4>(header, tile, 4 * half);
+    static_assert(sizeof scales <= sizeof out->at);
+    __builtin_memcpy(out->at, &scales, sizeof scales);
 }
 
 template <layout F> INLINE void put_scales(const words<F> &from, staged<F> *to, int tile, int quad)
 {
-    const float4 d = floats_of(from.at[0].xy), m = floats_of(from.at[0].zw);
-    for (int part = 0; part < parts_of(F); part++) {
-        const uint32_t sc = from.at[1][part], mn = F.scales == SCALES_K ? from.at[1].y : sc >> 4;
-        if constexpr (F.scales < SCALES_K)
-            to->d[tile][part][quad] = d;
-        else
-            to->d[tile][part][quad] = d * floats_of_bytes<F.scales == SCALES_K16>(F.scales == SCALES_K16M ? sc & 0x0f0f0f0fu : sc);
-        if constexpr (F.scales == SCALES_DM)
-            to->m[tile][part][quad] = m;
-        else if constexpr (has_m(F))
-            to->m[tile][part][quad] = m * floats_of_bytes<false>(F.scales == SCALES_K16M ? mn & 0x0f0f0f0fu : mn);
-    }
+    packed_scales<F, 4> scales;
+    __builtin_memcpy(&scales, from.at, sizeof scales);
+    for (int part = 0; part < N_PARTS<F>; part++)
+        for (int output = 0; output < 4; output++) {
+            const scale w = unpack_scale<F, 4>(&scales, part, output);
+            to->d[tile][part][quad][output] = w.d;
+            if constexpr (adds_minimum(F))
+                to->m[tile][part][quad][output] = w.m;
+        }
 }
 
 /* What a thread brings of the next tiles: all of them a quarter of a row's bytes; then the first 128 weights, 64 scales, and
@@ -175,14 +153,13 @@ template <layout F> INLINE void fetch(const origin &from, const int (&tiles)[STA
             out->others.at[i] = *(const uint4 *)&from.scales[tiles[i]].d;
 }
 
-/* The scale of a row, and what the minima of weights are multiplied with. */
-template <layout F> INLINE void put_row_scales(uint4 scales, staged<F> *to, int tile, int row)
+template <layout F> INLINE void put_row_scales(uint4 from, staged<F> *to, int tile, int row)
 {
-    const float d = __builtin_bit_cast(float, scales[0]);
+    const float d = __builtin_bit_cast(float, from[0]);
     to->row_d[tile][row] = d;
-    if constexpr (has_m(F))
-        for (int part = 0; part < parts_of(F); part++)
-            to->row_sums[tile][part][row] = d * (float)(int)(parts_of(F) == 1 ? scales[3] : scales[1 + part]);
+    if constexpr (adds_minimum(F))
+        for (int part = 0; part < N_PARTS<F>; part++)
+            to->row_sums[tile][part][row] = part_of(d, (int)(N_PARTS<F> == 1 ? from[3] : from[1 + part])).whole;
 }
 
 template <layout F> INLINE void put(const fetched<F> &from, staged<F> *to)
@@ -226,7 +203,7 @@ INLINE void scale_products(const staged<F> &from, int tile, int part, int quad, 
     const row_floats row_d = *(const row_floats *)&from.row_d[tile][row];
     for (int f = 0; f < FRAGMENTS; f++)
         out[f] = fma_of(d[f] * row_d, __builtin_convertvector(q[f], row_floats), out[f]);
-    if constexpr (has_m(F)) {
+    if constexpr (adds_minimum(F)) {
         const float4 m = from.m[tile][part][quad];
         const row_floats row_sums = *(const row_floats *)&from.row_sums[tile][part][row];
         for (int f = 0; f < FRAGMENTS; f++)
@@ -244,8 +221,8 @@ template <layout F> INLINE void multiply(const staged<F> &from, int tile, wave_p
         const row_operand high = load_rows<ROW_STRIDE>(from.rows[tile], row, at.lane);
         const row_operand low = load_rows<ROW_STRIDE>(from.rows[tile] + PIECES * ROW_STRIDE, row, at.lane);
 #pragma unroll PARTS_AT_ONCE
-        for (int part = 0; part < parts_of(F); part++) {
-            const int end = parts_of(F) == 1 ? 2 : part + 1;
+        for (int part = 0; part < N_PARTS<F>; part++) {
+            const int end = N_PARTS<F> == 1 ? 2 : part + 1;
             products q[FRAGMENTS] = {};
             multiply_add(high, columns, part, end, q);
             for (int f = 0; f < FRAGMENTS; f++)
