@@ -42,8 +42,8 @@ def run(kernel: GpuKernel, dtype: str, rows: int, n_out: int, n_in: int, *, plai
     kernel(
         *(packed, x.records(), *((c_void_p(), c_void_p()) if plain else (bias, residual)), out),
         *map(c_int, (n_out, n_in, width, COLUMN, rows)),
-        grid=(-(-rows // MATRIX_ROWS), -(-n_out // MATRIX_OUTPUTS)),
-        block=(KERNELS[f"matrix_{dtype}"].n_threads,),
+        grid=(-(-n_out // MATRIX_OUTPUTS), -(-rows // MATRIX_ROWS)),
+        block=(KERNELS[f"linear_{dtype}_matrix"].n_threads,),
     )
     return out, expected
 
@@ -54,7 +54,7 @@ def assert_same_bits(found: Floats, expected: Floats) -> None:
 
 @pytest.mark.parametrize("dtype", LAYOUTS)
 def test_every_format_and_ragged_shapes(gpu: Gpu, arch: str, dtype: str) -> None:
-    kernel = gpu.kernel(arch, code_objects(arch)["matrix"], f"matrix_{dtype}")
+    kernel = gpu.kernel(arch, code_objects(arch)["matrix"], f"linear_{dtype}_matrix")
     for rows, n_out, n_tiles in SHAPES:
         block = DTYPES[dtype].block
         n_in = -(-n_tiles * 32 // block) * block
@@ -62,7 +62,7 @@ def test_every_format_and_ragged_shapes(gpu: Gpu, arch: str, dtype: str) -> None
 
 
 def test_without_bias_and_residual(gpu: Gpu, arch: str) -> None:
-    kernel = gpu.kernel(arch, code_objects(arch)["matrix"], "matrix_q4_0")
+    kernel = gpu.kernel(arch, code_objects(arch)["matrix"], "linear_q4_0_matrix")
     assert_same_bits(*run(kernel, "q4_0", 3, 8, 64, plain=True))
 
 
@@ -82,7 +82,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_shows(gpu: Gpu, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, right, wrong, seen = FAULTS[fault]
-    kernel = gpu.kernel("gfx1100", changed(tmp_path, monkeypatch, file, right, wrong), "matrix_q4_0")
+    kernel = gpu.kernel("gfx1100", changed(tmp_path, monkeypatch, file, right, wrong), "linear_q4_0_matrix")
     if seen is None:
         found, expected = run(kernel, "q4_0", 17, 20, 17 * 32)
         assert (found != expected).any()

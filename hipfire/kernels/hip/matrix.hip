@@ -1,11 +1,10 @@
-/* out = x @ w.T (+ bias) (+ residual) for many rows of x: packed weights (layout.h), activations as integers, products by
- * matrix cores (matrix_cores.h).
+/* out = x @ w.T (+ bias) (+ residual) with packed weights (layout.h), for many rows of x as integers, by matrix cores
+ * (matrix_cores.h). The bits are those of linear.hip.
  *
  * A workgroup has 128 outputs of 64 rows, and goes through the tiles of 32 columns two at a time. Its threads unpack
- * the weights to signed bytes in LDS, once for all rows, and put the activations beside them; what the next two tiles need
- * is then on its way from memory to registers, while each wave multiplies its share of the outputs and rows. The tiles are taken strand by
- * strand (strands.h), so that a wave has but one strand's sums besides the whole ones, and the result has the bits
- * that linear.hip gives.
+ * the weights to signed bytes in LDS, once for all rows, and put the activations beside them. Then each wave multiplies
+ * its share of the outputs and rows, while what the next two tiles need is on its way from memory to registers. The
+ * tiles are taken strand by strand (strands.h): a wave has one strand's sums at a time, besides those of all before it.
  */
 #include "matrix_cores.h"
 #include "strands.h"
@@ -243,13 +242,22 @@ INLINE void join(sums *all, sums *strand)
         }
 }
 
-INLINE int min_of(int a, int b) { return a < b ? a : b; }
-
 struct outputs {
     const float *bias, *residual;
     float *out;
     int n_out, width_out, column, n_rows;
 };
+
+/* The workgroup's first output and row. Those that share outputs follow each other: the caches then have the weights. */
+struct corner {
+    int output, row;
+};
+
+INLINE corner corner_of(const outputs &to)
+{
+    const int i = block_y() * ((to.n_out + OUTPUTS - 1) / OUTPUTS) + block_x(), n_blocks = (to.n_rows + ROWS - 1) / ROWS;
+    return {i / n_blocks * OUTPUTS, i % n_blocks * ROWS};
+}
 
 INLINE void store_outputs(const outputs &to, int row, int output, float4 sum)
 {
@@ -262,7 +270,7 @@ INLINE void store_outputs(const outputs &to, int row, int output, float4 sum)
 }
 
 /* The sums by way of LDS, where they lie as in memory; half of a fragment's rows at a time. */
-INLINE void finish(const outputs &to, wave_place at, const sums &all, float4 (*lds)[QUADS])
+INLINE void finish(const outputs &to, corner mine, wave_place at, const sums &all, float4 (*lds)[QUADS])
 {
     constexpr int half = FRAGMENT_ROWS / 2;
     const int quad = thread() % QUADS;
@@ -278,30 +286,34 @@ INLINE void finish(const outputs &to, wave_place at, const sums &all, float4 (*l
         meet_in_lds();
 #pragma unroll 1
         for (int i = thread() / QUADS; i < ROWS / 2; i += N_THREADS / QUADS) {
-            const int row = block_x() * ROWS + i / half * FRAGMENT_ROWS + pass * half + i % half;
+            const int row = mine.row + i / half * FRAGMENT_ROWS + pass * half + i % half;
             if (row < to.n_rows)
-                store_outputs(to, row, block_y() * OUTPUTS + 4 * quad, lds[i][quad]);
+                store_outputs(to, row, mine.output + 4 * quad, lds[i][quad]);
         }
     }
 }
 
+INLINE int min_of(int a, int b) { return a < b ? a : b; }
+
 /* Beyond the edges are the last row group and the last row again. */
-template <layout F> INLINE origin origin_of(const uint8_t *packed, const activations *x, int n_in, const outputs *to)
+template <layout F>
+INLINE origin origin_of(const uint8_t *packed, const activations *x, int n_in, const outputs &to, corner mine)
 {
-    const int t = thread(), n_tiles = n_in / TILE_COLUMNS, last_row = to->n_rows - 1;
-    const int last_group = (to->n_out + GROUP - 1) / GROUP - 1;
-    const int group = min_of(block_y() * (OUTPUTS / (int)GROUP) + quad_of(t) / 2, last_group);
-    const int row = min_of(block_x() * ROWS + t / 4, last_row), scale_row = min_of(block_x() * ROWS + t % ROWS, last_row);
+    const int t = thread(), n_tiles = n_in / TILE_COLUMNS, last_row = to.n_rows - 1;
+    const int last_group = (to.n_out + GROUP - 1) / GROUP - 1;
+    const int group = min_of(mine.output / GROUP + quad_of(t) / 2, last_group);
+    const int row = min_of(mine.row + t / 4, last_row), scale_row = min_of(mine.row + t % ROWS, last_row);
     return {packed + group * group_nbytes(F, n_in), x + (int64_t)row * n_tiles, x + (int64_t)scale_row * n_tiles};
 }
 
 template <layout F>
-INLINE void matrix_product(const uint8_t *packed, const activations *x, int n_in, const outputs *to, staged<F> *lds)
+INLINE void matrix_product(const uint8_t *packed, const activations *x, int n_in, const outputs &to, staged<F> *lds)
 {
     const int n_tiles = n_in / TILE_COLUMNS;
-    const origin from = origin_of<F>(packed, x, n_in, to);
+    const corner mine = corner_of(to);
+    const origin from = origin_of<F>(packed, x, n_in, to, mine);
     const wave_place at = place_of_wave();
-    const bool has_rows = block_x() * ROWS + at.row < to->n_rows;
+    const bool has_rows = mine.row + at.row < to.n_rows;
     sums strand = {}, all = {};
     int tiles[STAGE], order = 0;
     fetched<F> next;
@@ -328,18 +340,19 @@ INLINE void matrix_product(const uint8_t *packed, const activations *x, int n_in
     }
     join(&all, &strand);
     static_assert(sizeof(staged<F>) >= sizeof(float4[ROWS / 2][QUADS]));
-    finish(*to, at, all, (float4(*)[QUADS])lds);
+    finish(to, mine, at, all, (float4(*)[QUADS])lds);
 }
 
-#define ROW(name, ...)                                                                                                \
-    constexpr layout LAYOUT_##name = {__VA_ARGS__};                                                                   \
-    KERNEL(N_THREADS)                                                                                                 \
-    void matrix_##name(const uint8_t *packed, const activations *x_q16, const float *bias, const float *residual,     \
-                       float *out, int n_out, int n_in, int width_out, int column, int n_rows)                        \
-    {                                                                                                                 \
-        __shared__ staged<LAYOUT_##name> lds;                                                                         \
-        const outputs to = {bias, residual, out, n_out, width_out, column, n_rows};                                   \
-        matrix_product<LAYOUT_##name>(packed, x_q16, n_in, &to, &lds);                                                \
+#define ROW(name, ...)                                                                                               \
+    constexpr layout LAYOUT_##name = {__VA_ARGS__};                                                                  \
+    KERNEL(N_THREADS)                                                                                                \
+    void linear_##name##_matrix(const uint8_t *packed, const activations *x_q16, const float *bias,                  \
+                                const float *residual, float *out, int n_out, int n_in, int width_out, int column,   \
+                                int n_rows)                                                                          \
+    {                                                                                                                \
+        __shared__ staged<LAYOUT_##name> lds;                                                                        \
+        const outputs to = {bias, residual, out, n_out, width_out, column, n_rows};                                  \
+        matrix_product<LAYOUT_##name>(packed, x_q16, n_in, to, &lds);                                                \
     }
 QUANTISED_FORMATS(ROW)
 #undef ROW
