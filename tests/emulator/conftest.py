@@ -15,7 +15,7 @@ from hipfire.kernels.select import load_variant, machine_variants
 
 HERE = Path(__file__).parent
 ROOM = HERE.parents[1] / "build" / "emulator"
-ARCHS = ("gfx1100", "gfx1201", "gfx942")
+ARCHS = ("gfx1100", "gfx1201", "gfx942", "gfx90a", "gfx906", "gfx1030")
 
 KernelNamed = Callable[..., GpuKernel]
 OpenDevice = Callable[[str], HipDevice]

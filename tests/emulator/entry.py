@@ -10,6 +10,7 @@ ENTRY = struct.Struct("<Q4QIIiI6H5B2B3B4BHIQQ")
 
 NULL = 124
 M0 = 125
+M0_BEFORE_RDNA3, NULL_OF_RDNA2 = 124, 125
 VCC = 106
 CONSTANT = 255
 VGPR = 256
@@ -80,6 +81,15 @@ class Entry:
     def set_constant(self, n: int, value: int) -> None:
         self.sources[n] = CONSTANT
         self.constants[n] = value & ((1 << 64) - 1)
+
+
+def scalar_register(number: int, family: str) -> int:
+    """Register numbers of all families in one scheme: before RDNA 3, M0 was where NULL is now."""
+    if family == "cdna" and number == M0_BEFORE_RDNA3:
+        return M0
+    if family == "rdna2" and number in {M0_BEFORE_RDNA3, NULL_OF_RDNA2}:
+        return M0 if number == M0_BEFORE_RDNA3 else NULL
+    return number
 
 
 def unsupported(name: str) -> Entry:

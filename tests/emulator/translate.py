@@ -1,6 +1,7 @@
 """`python -m emulator.translate CODE_OBJECT OUT`: a code object as the file that `machine/module.c` loads."""
 
 import argparse
+import copy
 import struct
 import sys
 import tempfile
@@ -14,7 +15,12 @@ from emulator.entry import Entry
 
 HEADER = struct.Struct("<8s16s6I3Q")
 MAGIC = b"EMULATE1"
-FAMILY_CODES = {"cdna": 0, "rdna3": 3, "rdna4": 4}
+RULES = {"gcn5": "cdna", "cdna2": "cdna", "cdna3": "cdna", "rdna2": "rdna2", "rdna3": "rdna3", "rdna4": "rdna4"}
+"""By whose rules instructions of a family's tables are encoded."""
+
+FAMILY_CODES = {"cdna": 0, "rdna2": 3, "rdna3": 3, "rdna4": 4}
+"""And by whose the machine runs them; what RDNA 2 does otherwise than RDNA 3 is gone when rows are made."""
+
 KERNEL = struct.Struct("<256s15I96I128I")
 MAX_HIDDEN = 32
 MAX_ARGUMENTS = 64
@@ -27,7 +33,7 @@ HIDDEN_KINDS = {
     for column, axis in enumerate("xyz")
 } | {"hidden_grid_dims": 9, "hidden_dynamic_lds_size": 10}
 
-SEPARATE_IDS = ("gfx906", "gfx908")
+SEPARATE_IDS = ("gfx906", "gfx908", "gfx10")
 """Architectures that hold a work item's x, y and z in three registers; the others pack them into one."""
 
 
@@ -55,7 +61,7 @@ def translate(data: bytes) -> bytes:
     header = HEADER.pack(
         MAGIC,
         code_object.arch.encode(),
-        FAMILY_CODES[family_of(code_object.arch)],
+        FAMILY_CODES[RULES[family_of(code_object.arch)]],
         len(entries),
         len(code_object.kernels),
         len(index),
@@ -76,6 +82,8 @@ def _entries(code_object: CodeObject) -> tuple[list[Entry], list[int]]:
     entries: list[Entry] = []
     index = [NOT_AN_INSTRUCTION] * (code_object.code_size // 4)
     branches = []
+    # Equal instructions are one object, and their rows differ only in where they are.
+    encoded: dict[int, list[Entry]] = {}
     for found in decode(code_object.code, family):
         index[found.pc // 4] = len(entries)
         if found.inst is None:
@@ -84,7 +92,11 @@ def _entries(code_object: CodeObject) -> tuple[list[Entry], list[int]]:
                 Entry(name="unknown", text=f"0x{word} (not an instruction of {code_object.arch})", pc=found.pc)
             )
             continue
-        rows = encode(found.inst, found.pc, family)
+        if id(found.inst) not in encoded:
+            encoded[id(found.inst)] = encode(found.inst, RULES[family])
+        rows = [copy.copy(row) for row in encoded[id(found.inst)]]
+        for row in rows:
+            row.pc = found.pc
         if rows[0].name.startswith(("S_BRANCH", "S_CBRANCH", "S_CALL")):
             branches.append((rows[0], found.pc + 4 + 4 * rows[0].offset))
         entries += rows
@@ -118,7 +130,7 @@ def _kernel(kernel: Kernel, index: list[int], arch: str) -> bytes:
         kernel.properties,
         kernel.rsrc2,
         kernel.preload,
-        arch not in SEPARATE_IDS,
+        not arch.startswith(SEPARATE_IDS),
         kernel.max_items,
         len(hidden),
         len(given),
