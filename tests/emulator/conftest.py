@@ -16,6 +16,10 @@ from hipfire.kernels.select import load_variant, machine_variants
 HERE = Path(__file__).parent
 ROOM = HERE.parents[1] / "build" / "emulator"
 ARCHS = ("gfx1100", "gfx1201", "gfx942", "gfx90a", "gfx906", "gfx1030")
+"""One for each set of decoding tables."""
+
+MATRIX_ARCHS = ARCHS[:4]
+"""Those with matrix instructions."""
 
 KernelNamed = Callable[..., GpuKernel]
 OpenDevice = Callable[[str], HipDevice]
@@ -50,6 +54,10 @@ def code_object() -> Callable[..., bytes]:
 @pytest.fixture(params=ARCHS)
 def arch(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+def lanes_of(arch: str) -> int:
+    return 64 if arch.startswith("gfx9") else 32
 
 
 @pytest.fixture

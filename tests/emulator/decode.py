@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 import attrs
-from tinygrad.renderer.amd.dsl import EnumBitField, FixedBitField, Inst, SrcField
+from tinygrad.renderer.amd.dsl import FixedBitField, Inst, SrcField
 from tinygrad.runtime.autogen.amd.cdna import ins as cdna
 from tinygrad.runtime.autogen.amd.rdna3 import ins as rdna3
 from tinygrad.runtime.autogen.amd.rdna4 import ins as rdna4
@@ -37,6 +37,7 @@ TABLES: Mapping[str, Callable[[], Mapping[str, type[Inst]]]] = {
     "rdna4": lambda: vars(rdna4),
 }
 
+VARIANTS = ("", "_LIT", "_DPP8", "_DPP16", "_SDWA", "_SDWA_SDST")
 VARIANT = re.compile(r"_(LIT|DPP8|DPP16|SDWA|SDWA_SDST)$")
 NOT_COMPUTE = ("EXP", "MIMG", "MTBUF", "LDSDIR", "VINTERP", "VEXPORT", "VIMAGE", "VSAMPLE", "VDSDIR", "VTBUFFER")
 SOURCE_FIELDS = ("src0", "src1", "src2", "ssrc0", "ssrc1", "srcx0", "srcy0")
@@ -60,42 +61,57 @@ class Decoded:
     inst: Inst | None
 
 
+class Cached:
+    """An instruction that finds out once how wide its operands are: every operand that is read asks for it."""
+
+    op_bits: dict[str, int]
+
+    @functools.cached_property
+    def op_regs(self) -> dict[str, int]:
+        return {name: max(1, bits // 32) for name, bits in self.op_bits.items()}
+
+
 @attrs.frozen
 class Format:
-    """A format and what the first word of its instructions looks like."""
+    """A format, its variants by suffix ("" for none), and what the first word of its instructions looks like."""
 
-    layout: type[Inst]
-    variants: Mapping[str, type[Inst]]
+    layouts: Mapping[str, type[Inst]]
     mask: int
     value: int
-    opcode_at: int
-    opcode_mask: int
-    opcodes: frozenset[int]
+    opcodes: "Opcodes"
+    literal_fields: tuple["Opcodes", ...]
     sources: tuple[tuple[int, int], ...]
     rdna: bool
 
     def fits(self, word: int) -> bool:
-        return word & self.mask == self.value and (
-            not self.opcode_mask or (word >> self.opcode_at & self.opcode_mask) in self.opcodes
-        )
+        return word & self.mask == self.value and self.opcodes.name_in(word) is not None
 
     def read(self, data: bytes) -> Inst:
-        inst = self.layout.from_bytes(data)
-        layout = self.variants.get(self._variant(int.from_bytes(data[:8], "little"), inst))
-        return layout.from_bytes(data) if layout is not None else inst
+        suffix = self._variant(int.from_bytes(data[:8], "little"))
+        return self.layouts[suffix if suffix in self.layouts else ""].from_bytes(data)
 
-    def _variant(self, bits: int, inst: Inst) -> str:
-        names = [getattr(inst, field).name for field in ("op", "opx", "opy") if hasattr(inst, field)]
-        if any(LITERAL_OPCODE.search(name) for name in names):
-            return "LIT"
+    def _variant(self, bits: int) -> str:
         values = {bits >> at & mask for at, mask in self.sources}
-        if LITERAL in values:
+        names = [name for field in self.literal_fields if (name := field.name_in(bits)) is not None]
+        if LITERAL in values or any(LITERAL_OPCODE.search(name) for name in names):
             return "LIT"
-        if SDWA in values and "SDWA_SDST" in self.variants and names[0].startswith("V_CMP"):
-            return "SDWA_SDST"
-        if values.intersection(DPP8) and self.rdna:
+        if SDWA in values:
+            return "SDWA_SDST" if "SDWA_SDST" in self.layouts and "V_CMP" in names[0] else "SDWA"
+        if self.rdna and values.intersection(DPP8):
             return "DPP8"
-        return "SDWA" if SDWA in values else "DPP16" if DPP16 in values else ""
+        return "DPP16" if DPP16 in values else ""
+
+
+@attrs.frozen
+class Opcodes:
+    """A field that holds an opcode, and the names of those that it may hold."""
+
+    at: int
+    mask: int
+    names: Mapping[int, str]
+
+    def name_in(self, bits: int) -> str | None:
+        return self.names.get(bits >> self.at & self.mask)
 
 
 def family_of(arch: str) -> str:
@@ -131,42 +147,45 @@ def _decode_one(data: bytes, formats: tuple[tuple[Format, ...], ...]) -> Inst | 
 
 @functools.cache
 def _formats_by_byte(family: str) -> tuple[tuple[Format, ...], ...]:
-    """The formats that an instruction may have, by the highest byte of its first word, those with more fixed bits
-    first: a short encoding is a hole in a longer one.
+    """The formats that an instruction may have, by the highest byte of its first word. Those with more fixed bits
+    come first, for a short encoding is a hole in a longer one; then those of fewer opcodes.
     """
     tables = {
-        name: layout
+        name: type(name, (Cached, layout), {"__module__": layout.__module__})
         for name, layout in TABLES[family]().items()
-        if isinstance(layout, type) and issubclass(layout, Inst) and layout is not Inst and not name.startswith(NOT_COMPUTE)
+        if isinstance(layout, type) and issubclass(layout, Inst) and layout is not Inst
     }
-    formats = [_format(name, tables, family) for name in tables if not VARIANT.search(name)]
-    formats.sort(key=lambda each: (-each.mask.bit_count(), len(each.opcodes)))
+    compute = [name for name in tables if not VARIANT.search(name) and not name.startswith(NOT_COMPUTE)]
+    formats = [_format(name, tables, family) for name in compute]
+    formats.sort(key=lambda each: (-each.mask.bit_count(), len(each.opcodes.names)))
     return tuple(
         tuple(each for each in formats if (byte << 24 ^ each.value) & each.mask >> 24 << 24 == 0) for byte in range(256)
     )
 
 
 def _format(name: str, tables: Mapping[str, type[Inst]], family: str) -> Format:
-    layout = tables[name]
-    variants = {
-        suffix: tables[f"{name}_{suffix}"] for suffix in ("LIT", "DPP8", "DPP16", "SDWA", "SDWA_SDST") if f"{name}_{suffix}" in tables
-    }
+    layouts = {suffix: tables[f"{name}{suffix}"] for suffix in VARIANTS if f"{name}{suffix}" in tables}
+    layout = layouts[""]
     fixed = [field for _, field in layout._fields if isinstance(field, FixedBitField) and field.lo < 32]
-    opcode = getattr(layout, "op", None)
-    # What is only there with a literal is missing from the format itself.
-    holders = [opcode, getattr(variants.get("LIT"), "op", None)]
+    # An opcode that needs a literal is only in the variant that has one.
+    with_literal = layouts.get("_LIT", layout)
+    fields = [_opcodes(with_literal, field) for field in ("op", "opx", "opy") if hasattr(layout, field)]
     return Format(
-        layout=layout,
-        variants=variants,
+        layouts={suffix.removeprefix("_"): each for suffix, each in layouts.items()},
         mask=sum(field.mask << field.lo for field in fixed),
         value=sum(field.default << field.lo for field in fixed),
-        opcode_at=opcode.lo if opcode else 0,
-        opcode_mask=opcode.mask if opcode else 0,
-        opcodes=frozenset(
-            each.value for holder in holders if isinstance(holder, EnumBitField) for each in holder.allowed or holder._enum
-        ),
+        opcodes=fields[0],
+        literal_fields=tuple(fields),
         sources=tuple(
-            (field.lo, field.mask) for each, field in layout._fields if each in SOURCE_FIELDS and isinstance(field, SrcField)
+            (field.lo, field.mask)
+            for each, field in layout._fields
+            if each in SOURCE_FIELDS and isinstance(field, SrcField)
         ),
         rdna=family.startswith("rdna"),
     )
+
+
+def _opcodes(layout: type[Inst], field: str) -> Opcodes:
+    holder = getattr(layout, field)
+    # Of all its values, where the wheel does not name those of this format.
+    return Opcodes(holder.lo, holder.mask, {each.value: each.name for each in holder.allowed or holder._enum})  # noqa: SLF001

@@ -50,7 +50,7 @@ FACTOR_LITERAL = re.compile("(FMA|MAD)MK")
 
 
 def encode(inst: Inst, family: str) -> list[Entry]:
-    """The rows for one instruction: one, or for a dual-issue pair two or three. Their `pc` is left open."""
+    """The rows for one instruction: one, or for a dual-issue pair two or three."""
     entries = _dual(inst, family) if hasattr(inst, "opx") else [_single(inst, inst.op.name, family)]
     text = repr(inst)
     for entry in entries:

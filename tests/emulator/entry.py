@@ -26,11 +26,10 @@ NO_WAIT = (1 << 64) - 1
 
 @attrs.define(kw_only=True)
 class Entry:
-    """Filled in step by step; see `Insn` for what each field means."""
+    """Filled in step by step; see `Insn` for what each field means. Equal instructions share one."""
 
     name: str
     text: str = ""
-    pc: int = 0
     constants: list[int] = attrs.field(factory=lambda: [0, 0, 0, 0])
     offset: int = 0
     extra: int = 0
@@ -50,13 +49,14 @@ class Entry:
     select: tuple[int, int, int, int] = (0, 0, 0, 0)
     dpp: int = 0
 
-    def pack(self, name_at: int, text_at: int) -> bytes:
+    def pack(self, name_at: int, text_at: int, pc: int, target: int | None) -> bytes:
+        """The row of an instruction at a place in the code; a branch has the row of its target for an offset."""
         return ENTRY.pack(
             name_at,
             *self.constants,
-            self.pc,
+            pc,
             text_at,
-            self.offset,
+            self.offset if target is None else target,
             self.extra,
             self.destination,
             self.scalar_destination,

@@ -13,7 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tinygrad.renderer.amd.dsl import BitField, EnumBitField, FixedBitField, Inst, SGPRField, SRsrcField, SSrcField, VGPRField
+from tinygrad.renderer.amd.dsl import (
+    BitField,
+    EnumBitField,
+    FixedBitField,
+    Inst,
+    SGPRField,
+    SRsrcField,
+    SSrcField,
+    VGPRField,
+)
 from tinygrad.runtime.autogen.amd.cdna import ins as cdna
 from tinygrad.runtime.autogen.amd.cdna.operands import OPERANDS as CDNA_OPERANDS
 from tinygrad.runtime.autogen.amd.rdna3 import ins as rdna3
@@ -124,7 +133,21 @@ class _Rdna2Buffer(Inst):
 RDNA2_LAYOUTS: dict[str, type[Inst]] = {
     **{
         name: getattr(rdna3, name)
-        for kind in ("SOP1", "SOP2", "SOPC", "SOPK", "SOPP", "SMEM", "DS", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P")
+        for kind in (
+            "SOP1",
+            "SOP2",
+            "SOPC",
+            "SOPK",
+            "SOPP",
+            "SMEM",
+            "DS",
+            "VOP1",
+            "VOP2",
+            "VOPC",
+            "VOP3",
+            "VOP3SD",
+            "VOP3P",
+        )
         for name in (kind, f"{kind}_LIT", f"{kind}_DPP8", f"{kind}_DPP16", f"{kind}_SDST", f"{kind}_SDST_LIT")
         if hasattr(rdna3, name)
     },
