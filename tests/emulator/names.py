@@ -98,6 +98,8 @@ SAME_AS = {
 
 PATTERNS = (
     (re.compile(r"_E(32|64)$"), ""),
+    # Before CDNA 3 the shape and the type were one word.
+    (re.compile(r"^(V_MFMA_\w+X\d+)((BF16|F16|F32|F64|I8)(_1K)?)$"), r"\1_\2"),
     (re.compile(r"^V_DUAL_"), "V_"),
     (re.compile(r"^(S_AND|S_OR)N1_"), r"\1_NOT0_"),
     (re.compile(r"^(S_AND|S_OR)N2_"), r"\1_NOT1_"),

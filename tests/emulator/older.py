@@ -1,7 +1,7 @@
 """Decoding tables of the architectures that the tinygrad wheel has none for, made of those that it has.
 
 - GCN 5 and CDNA 1 and 2 are CDNA 3 but for a few opcodes, from AMD's ISA documents (Vega, MI100, MI200).
-- RDNA 1 and 2 have RDNA 3's formats with other opcodes (`rdna2.tsv`, from LLVM: see opcodes.py), except that memory
+- RDNA 1 and 2 have RDNA 3's formats with other opcodes (`rdna2.tsv`, from LLVM: see llvm.py), except that memory
   formats hold some fields elsewhere, and that SDWA is still there.
 
 What operands an operation has comes from the wheel, by its name.

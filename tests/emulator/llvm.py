@@ -1,7 +1,11 @@
-"""Asks LLVM which opcode is which: `python -m emulator.opcodes > tests/emulator/rdna2.tsv`, with llvm-mc of LLVM 19+.
+"""What LLVM says of AMD's machine code: which opcode is which, and how a code object reads.
 
-For each opcode of each format it disassembles instructions whose other fields are registers that any operand may be.
-Knows nothing of the wheel's tables.
+- `python -m emulator.llvm opcodes > tests/emulator/rdna2.tsv`: for each opcode of each format it disassembles
+  instructions whose other fields are registers that any operand may be.
+- `python -m emulator.llvm samples FOLDER OBJECT...`: of code objects, a few of each kind of instruction, in a file for
+  each architecture. The tests compare them with what this package reads (`llvm_text`).
+
+Needs LLVM 19 or later, as Debian's llvm-22. Knows nothing of the wheel's tables.
 """
 
 import itertools
@@ -10,13 +14,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import attrs
+
+from emulator.code_object import read_code_object
 
 VERSIONS = range(30, 18, -1)
 """Of LLVM. Older ones do not know the youngest architectures."""
 
 ENCODING = re.compile(r"^\s*(\S+).*(?:;|//) encoding: \[([0-9a-fx,]+)\]$")
+INSTRUCTION = re.compile(r"^\t(.*?)\s*// [0-9A-F]+: ([0-9A-F ]*[0-9A-F])")
+KIND = re.compile(r"[vsa]\[?[\d:]+\]?|0x[0-9a-f]+|\d+|<.*>")
+SAMPLES_OF_A_KIND = 2
 SUFFIX = re.compile(r"_(e32|e64|sdwa|dpp)$")
 
 
@@ -63,9 +73,16 @@ RDNA2 = (
 )  # fmt: skip
 
 
-def tool(name: str) -> str | None:
-    """The newest of LLVM's programs of this name, as Debian calls them; None where none is new enough."""
-    return next((found for version in VERSIONS if (found := shutil.which(f"{name}-{version}"))), None)
+class NoLlvm(Exception):
+    """No LLVM that is new enough is installed."""
+
+
+def tool(name: str) -> str:
+    """The newest of LLVM's programs of this name, as Debian calls them. Raises NoLlvm."""
+    found = next((path for version in VERSIONS if (path := shutil.which(f"{name}-{version}"))), None)
+    if found is None:
+        raise NoLlvm(f"{name} of LLVM {VERSIONS[-1]} or later is not installed (apt-get install llvm-22)")
+    return found
 
 
 def opcodes(program: str, arch: str, layouts: Sequence[Layout]) -> Iterator[tuple[str, int, str]]:
@@ -112,6 +129,40 @@ def rdna2_rows(program: str) -> list[tuple[str, int, str]]:
     return [row for key, row in sorted((earlier | later).items()) if key not in conflicts]
 
 
+def disassembly(program: str, code_object: Path) -> Iterator[tuple[bytes, str]]:
+    """Every instruction of a code object: its bytes and LLVM's text."""
+    done = subprocess.run([program, "-d", str(code_object)], capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        match = INSTRUCTION.match(line)
+        if match:
+            words = [int(word, 16).to_bytes(4, "little") for word in match[2].split()]
+            yield b"".join(words), match[1].strip()
+
+
+def samples(program: str, code_objects: Sequence[Path]) -> Iterator[tuple[bytes, str]]:
+    """The first few of each kind of instruction: of a name, a length, and what is written besides the operands."""
+    seen: dict[tuple[str, int, str], set[bytes]] = {}
+    for code_object in code_objects:
+        for data, text in disassembly(program, code_object):
+            kind = seen.setdefault((text.split()[0], len(data), KIND.sub("", text)), set())
+            if len(kind) < SAMPLES_OF_A_KIND and data not in kind:
+                kind.add(data)
+                yield data, text
+
+
+def main(arguments: Sequence[str]) -> None:
+    what, *rest = arguments
+    if what == "opcodes":
+        for row in rdna2_rows(tool("llvm-mc")):
+            sys.stdout.write("\t".join(map(str, row)) + "\n")
+        return
+    by_arch: dict[str, list[Path]] = {}
+    for path in map(Path, rest[1:]):
+        by_arch.setdefault(read_code_object(path.read_bytes()).arch, []).append(path)
+    for arch, paths in by_arch.items():
+        lines = sorted(f"{data.hex()} {text}\n" for data, text in samples(tool("llvm-objdump"), paths))
+        (Path(rest[0]) / f"{arch}.txt").write_text("".join(lines))
+
+
 if __name__ == "__main__":
-    for row in rdna2_rows(tool("llvm-mc") or "llvm-mc"):
-        sys.stdout.write("\t".join(map(str, row)) + "\n")
+    main(sys.argv[1:])
