@@ -76,4 +76,11 @@ def open_hip(gpu: Gpu, emulated_library: Path) -> OpenDevice:
     library = HipLibrary(str(emulated_library))
     gpus = {info.arch: info for info in list_devices(library)}
     packing = load_variant(machine_variants()[0])
-    return lambda arch: HipDevice(library, gpus[arch], packing, 1)
+
+    def find(arch: str) -> HipDevice:
+        device = HipDevice(library, gpus[arch], packing, 1)
+        for code_object in device.objects.values():
+            gpu.translate(code_object)
+        return device
+
+    return find
