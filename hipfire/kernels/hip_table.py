@@ -78,7 +78,7 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
         for rows in ROWS_AT_ONCE:
             yield f"linear_{name}_x{rows}", Kernel("linear", 128, _LINEAR)
         if DTYPES[name].is_quantised:
-            yield f"matrix_{name}", Kernel("matrix", 256, _MATRIX)
+            yield f"linear_{name}_matrix", Kernel("matrix", 256, _MATRIX)
         yield f"embed_{name}", Kernel("embed", 128, _EMBED)
     for kv in KV_TYPES:
         yield f"rope_store_{kv}", Kernel("rows", 64, _ROPE_STORE)

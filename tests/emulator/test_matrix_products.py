@@ -75,7 +75,7 @@ FAULTS = {
     "strands joined in another order": ("strands.h", "STRANDS = 16", "STRANDS = 8", None),
     "a scale of another part": ("matrix.hip", "from.row_d[tile][row]", "from.row_d[0][row]", None),
     "high bytes taken for low ones": ("matrix.hip", "q[f] <<= 8", "q[f] <<= 7", None),
-    "a row beyond the last": ("matrix.hip", "last_row = to->n_rows - 1", "last_row = to->n_rows", "out of bounds"),
+    "a row beyond the last": ("matrix.hip", "last_row = to.n_rows - 1", "last_row = to.n_rows", "out of bounds"),
 }
 
 
