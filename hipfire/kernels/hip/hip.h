@@ -49,13 +49,8 @@ template <int MASK> INLINE int word_from_lane_xor(int x)
 
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
 
-/* The same word, of which the compiler no longer knows how it was made: it keeps the mask whole, so that its bytes
- * become floats by one instruction each, instead of cutting every one of them out of the unmasked word first. */
-INLINE uint32_t opaque(uint32_t word)
-{
-    asm("" : "+v"(word));
-    return word;
-}
+/* The loads before this are begun before what comes after it. */
+INLINE void ask_first() { __builtin_amdgcn_sched_barrier(0); }
 #endif
 
 typedef _Float16 half;
@@ -82,6 +77,38 @@ template <int MASK, typename T> INLINE T from_lane_xor(T x)
 {
     return __builtin_bit_cast(T, word_from_lane_xor<MASK>(__builtin_bit_cast(int, x)));
 }
+
+/* sum and the products of the signed bytes of two words. */
+INLINE int dot4(uint32_t a, uint32_t b, int sum)
+{
+#if __has_builtin(__builtin_amdgcn_sudot4)
+    return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, sum, false);
+#elif __has_builtin(__builtin_amdgcn_sdot4)
+    return __builtin_amdgcn_sdot4((int)a, (int)b, sum, false);
+#else
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += (int8_t)(a >> shift) * (int8_t)(b >> shift);
+    return sum;
+#endif
+}
+
+/* The sum of products of signed bytes w with integers of 16 bits, 256 hi + lo. */
+struct wide_sum {
+    int hi, lo;
+};
+
+INLINE wide_sum dot4_wide(uint32_t w, uint32_t hi, uint32_t lo, wide_sum sum)
+{
+#if __has_builtin(__builtin_amdgcn_sudot4) || __has_builtin(__builtin_amdgcn_sdot4)
+    return {dot4(w, hi, sum.hi), dot4(w, lo, sum.lo)};
+#else
+    for (int shift = 0; shift < 32; shift += 8)
+        sum.lo += (int8_t)(w >> shift) * ((int8_t)(hi >> shift) * 256 + (int8_t)(lo >> shift));
+    return sum;
+#endif
+}
+
+INLINE int total(wide_sum sum) { return sum.hi * 256 + sum.lo; }
 
 INLINE float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 INLINE float max_of(float a, float b) { return __builtin_fmaxf(a, b); }
