@@ -23,10 +23,11 @@ from hipfire.kernels.hip_table import KERNELS, fill
 from hipfire.kernels.hsaco import code_objects
 from hipfire.kernels.instruction_counts import PATH, instruction_class, load_nbytes
 from hipfire.kernels.library import Launch, Library
+from hipfire.kernels.linear_kinds import GROUP, LinearKind, kinds_of
 from hipfire.kernels.select import load_variant, machine_variants
 
 ARCHITECTURES = ("gfx1100", "gfx1151", "gfx1201", "gfx942")
-N_OUT, N_IN, GROUP = 64, 4096, 8
+N_OUT, N_IN = 64, 4096
 
 
 def main() -> None:
@@ -50,34 +51,39 @@ def main() -> None:
 def counts_of(
     library: HipLibrary, gpu: GpuInfo, emulator: ctypes.CDLL, packing: Library
 ) -> dict[str, dict[str, object]]:
-    """Of every format on one architecture, by format."""
+    """Of every kernel for one row, by its name."""
     runtime = Runtime(library, gpu.index)
     module = runtime.load_module(code_objects(gpu.arch)["linear"])
     counts = {}
-    for dtype in DTYPES:
-        nbytes = int(packing.packed_nbytes(packing.formats[dtype], N_OUT, N_IN))
-        run(runtime, packing, runtime.function(module, f"linear_{dtype}_x1"), dtype, nbytes)
-        counts[dtype] = {"weights_nbytes": nbytes, **summary(profile(emulator))}
-        print(f"{gpu.arch} {dtype}")
+    for name, dtype in DTYPES.items():
+        nbytes = int(packing.packed_nbytes(packing.formats[name], N_OUT, N_IN))
+        for kind, of in kinds_of(dtype).items():
+            if of.n_rows == 1:
+                kernel = f"linear_{name}_{kind}"
+                run(runtime, packing, runtime.function(module, kernel), kernel, nbytes, of)
+                counts[kernel] = {"weights_nbytes": nbytes, **summary(profile(emulator))}
+        print(f"{gpu.arch} {name}")
     runtime.close()
     return counts
 
 
-def run(runtime: Runtime, packing: Library, function: int, dtype: str, nbytes: int) -> None:
+def run(runtime: Runtime, packing: Library, function: int, name: str, nbytes: int, kind: LinearKind) -> None:
     """One row of zeros times a matrix of zeros."""
-    kernel = KERNELS[f"linear_{dtype}_x1"]
+    kernel = KERNELS[name]
+    x_nbytes = 4 * N_IN
     packed, x, out = (
-        runtime.allocate(size, what) for size, what in ((nbytes, "weights"), (4 * N_IN, "x"), (4 * N_OUT, "out"))
+        runtime.allocate(size, what) for size, what in ((nbytes, "weights"), (x_nbytes, "x"), (4 * N_OUT, "out"))
     )
     runtime.enqueue_zeros(packed, nbytes)
-    runtime.enqueue_zeros(x, 4 * N_IN)
-    values = {"packed": packed, "x": x, "bias": None, "residual": None, "out": out, "column": 0, "n_rows": 1}
-    arguments = fill(kernel, values | {"n_out": N_OUT, "n_in": N_IN, "width_out": N_OUT})
+    runtime.enqueue_zeros(x, x_nbytes)
+    fixed = {"packed": packed, "bias": None, "residual": None, "out": out, "column": 0, "n_rows": 1}
+    inputs = {argument: x for argument, *_ in kernel.arguments._fields_ if argument in ("x", "x_q16")}
+    arguments = fill(kernel, fixed | inputs | {"n_out": N_OUT, "n_in": N_IN, "width_out": N_OUT})
     launch = (Launch * 1)()
     launch[0].function = function
     launch[0].arguments = ctypes.addressof(arguments)
     launch[0].arguments_nbytes = ctypes.sizeof(arguments)
-    launch[0].grid[:] = (N_OUT // GROUP, 1, 1)
+    launch[0].grid[:] = (-(-N_OUT // (GROUP * kind.n_groups)), 1, 1)
     launch[0].n_threads = kernel.n_threads
     status = packing.launch(runtime.launch_address, launch, 1, runtime.stream)
     if status:

@@ -32,12 +32,13 @@ def plan_buffers(
     n_rows: Callable[[Buffer], int],
     quantised_row_nbytes: Callable[[Buffer], int] | None = None,
     *,
+    has_floats: Callable[[Buffer], bool] | None = None,
     keep: bool,
 ) -> Plan:
     """Place the buffers: two share memory when the one's last reader is before the other's writer, unless `keep`.
 
     `quantised_row_nbytes`: bytes of a row of a buffer in a second form that kernels read, 0 where none does.
-    None: there is no such form.
+    None: there is no such form. `has_floats`: whether a buffer is there as floats; None: all are.
     """
     last_reads = program.last_reads
     arena = _Arena()
@@ -48,7 +49,8 @@ def plan_buffers(
             arena.free_before(index)
         until = last_reads[op.out.name]
         rows = n_rows(op.out)
-        floats[op.out.name] = arena.place(rows * op.out.width * 4, until)
+        if has_floats is None or has_floats(op.out):
+            floats[op.out.name] = arena.place(rows * op.out.width * 4, until)
         if quantised_row_nbytes is not None and (row_nbytes := quantised_row_nbytes(op.out)):
             quantised[op.out.name] = arena.place(rows * row_nbytes, until)
     return Plan(floats=floats, quantised=quantised, nbytes=arena.nbytes)

@@ -268,6 +268,8 @@ class HipExecutable:
             max_partial_rows=sizes.max_partial_rows,
             kv_cache=sizes.kv_cache,
             max_seq=sizes.max_seq,
+            arch=device.gpu.arch,
+            n_compute_units=device.gpu.n_compute_units,
         )
         runtime.synchronize()
 

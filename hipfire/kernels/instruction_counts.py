@@ -64,12 +64,12 @@ class Counts:
 
 
 def read_counts(arch: str, path: Path = PATH) -> dict[str, Counts]:
-    """By format. KeyError where the architecture was not counted; StaleCounts."""
+    """By kernel. KeyError where the architecture was not counted; StaleCounts."""
     document = json.loads(path.read_text(encoding="utf-8"))
     if document["objects"][arch] != hashlib.sha256(code_objects(arch)["linear"]).hexdigest():
         raise StaleCounts(f"{path.name} is of another build: run benchmarks/gpu_instructions.py")
     n_out, n_in = document["matrix"]
-    return {dtype: Counts(n_weights=n_out * n_in, **row) for dtype, row in document["counts"][arch].items()}
+    return {kernel: Counts(n_weights=n_out * n_in, **row) for kernel, row in document["counts"][arch].items()}
 
 
 def instruction_class(instruction: str) -> str:

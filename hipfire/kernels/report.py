@@ -14,13 +14,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hipfire.dtypes import DTYPES
+from hipfire.dtypes import DTYPES, DType
 from hipfire.kernels.code_object import KernelInfo, code_sizes, read_kernels
 from hipfire.kernels.gpu_limits import CARDS, LIMITS, Card, waves_per_simd
 from hipfire.kernels.hip_table import TARGETS
 from hipfire.kernels.hsaco import code_objects
 from hipfire.kernels.instruction_counts import VECTOR_CLASSES, Counts, StaleCounts, read_counts
-from hipfire.kernels.roofline import roofline
+from hipfire.kernels.linear_kinds import GROUP, choose_kind, kinds_of
+from hipfire.kernels.roofline import Roofline, roofline
 
 AIM = 0.85
 """Of the bandwidth: kernels that the model puts below it are marked."""
@@ -50,26 +51,28 @@ def resource_rows(archs: Sequence[str], kernel: str) -> Iterator[Row]:
 
 
 def roofline_rows(archs: Sequence[str], kernel: str, n_out: int) -> Iterator[Row]:
-    """A row a card and format, for a matrix of `n_out` outputs. Raises StaleCounts."""
+    """A row a card and format, for a matrix of `n_out` outputs and the kernel that it gets. Raises StaleCounts."""
     for card in CARDS:
         if card.arch not in archs:
             continue
-        infos = read_kernels(code_objects(card.arch)["linear"])
-        for dtype, counts in read_counts(card.arch).items():
-            name = f"linear_{dtype}_x1"
+        infos, counts = read_kernels(code_objects(card.arch)["linear"]), read_counts(card.arch)
+        for dtype in DTYPES.values():
+            kind = choose_kind(dtype, n_out=n_out, n_rows=1, arch=card.arch, n_compute_units=card.n_compute_units)
+            name = f"linear_{dtype.name}_{kind}"
             if kernel in name:
-                yield _roofline_row(card, name, dtype, counts, infos[name], n_out)
+                n_workgroups = -(-n_out // (GROUP * kinds_of(dtype)[kind].n_groups))
+                found = roofline(counts[name], infos[name], card, n_workgroups=n_workgroups)
+                yield _roofline_row(card, dtype, counts[name], infos[name], found, n_out)
 
 
-def _roofline_row(card: Card, name: str, dtype: str, counts: Counts, info: KernelInfo, n_out: int) -> Row:
-    found = roofline(counts, info, card, n_out=n_out)
+def _roofline_row(card: Card, dtype: DType, counts: Counts, info: KernelInfo, found: Roofline, n_out: int) -> Row:
     per_weight = info.wave_size / counts.n_weights
     return {
         "card": card.name,
         "arch": card.arch,
-        "kernel": name,
+        "kernel": info.name,
         "n_out": n_out,
-        "file_bytes_per_weight": DTYPES[dtype].block_nbytes / DTYPES[dtype].block,
+        "file_bytes_per_weight": dtype.block_nbytes / dtype.block,
         "bytes_per_weight": counts.bytes_per_weight,
         "instructions_per_weight": counts.n_instructions * per_weight,
         "vector_per_weight": {

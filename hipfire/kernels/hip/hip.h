@@ -47,14 +47,6 @@ INLINE void meet_in_lds()
 /* x, which is the same for all lanes of a wave, as the compiler then knows too. */
 INLINE int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
 
-/* The same word, of which the compiler no longer knows how it was made: it keeps the mask whole, so that its bytes
- * become floats by one instruction each, instead of cutting every one of them out of the unmasked word first. */
-INLINE uint32_t opaque(uint32_t word)
-{
-    asm("" : "+v"(word));
-    return word;
-}
-
 /* The word of the lane whose number differs in the bits of MASK: among sixteen neighbours for these masks without
  * going through LDS. */
 template <int MASK> INLINE int word_from_lane_xor(int x)
@@ -69,6 +61,8 @@ template <int MASK> INLINE int word_from_lane_xor(int x)
 
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
 
+/* The loads before this are begun before what comes after it. */
+INLINE void ask_first() { __builtin_amdgcn_sched_barrier(0); }
 #endif
 
 typedef _Float16 half;
