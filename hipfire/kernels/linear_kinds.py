@@ -46,12 +46,11 @@ FEW_GROUPS = 4
 MATRIX_COST: Mapping[str, float] = MappingProxyType(
     {"gfx11": 0.82, "gfx12": 0.35, "gfx942": 0.23, "gfx950": 0.23, "gfx90a": 0.45, "gfx908": 0.5}
 )
-"""Time of `matrix` for an output of a row, as a part of that of `x4`, where both fill the card; by what an architecture's
-name begins with. From the instructions that q4_0 takes (benchmarks/gpu_instructions.py), vector and matrix ones one
-after the other."""
+"""Time of `matrix` for an output of a row, as a part of that of `x4`, where both fill the card; by what the name of an
+architecture begins with. From the instructions that q4_0 takes, vector and matrix ones one after the other."""
 MATRIX_COST_WITHOUT_CORES = 0.88
-MATRIX_ROWS_A_WAVE = 16
-"""Rows that are left over cost no more than as many of these as they need."""
+MATRIX_ROWS_A_WAVE = 32
+"""A workgroup for fewer rows than it could take needs the time of as many of these as they are."""
 
 
 def kinds_of(dtype: DType) -> Mapping[str, LinearKind]:

@@ -9,11 +9,11 @@ products at the published peak:
   output and row takes at least a shift, a conversion, a product and a multiply-add for each of them;
 - `lds`, `cache`: bytes between LDS and registers, and from the caches to registers.
 
-`best` is where all overlap, `worst` where the matrix instructions keep the vector ALUs from working, as on RDNA 3, whose
-matrix instructions run on them. `filled` is what part of the card has work: workgroups come in whole rounds.
+`best` is where all overlap, `worst` where the matrix instructions keep the vector ALUs from working, as on RDNA 3,
+where they run on them. `filled` is what part of the card has work: workgroups come in whole rounds.
 
-What it leaves out: waiting (for memory, for barriers, for the results of matrix instructions), bank conflicts, misses, clocks
-under load, launches. It has been compared with no card.
+What it leaves out: waiting (for memory, for barriers, for the results of matrix instructions), bank conflicts, misses,
+clocks under load, launches. It has been compared with no card.
 """
 
 import attrs

@@ -1,7 +1,8 @@
 """What the compiled GPU kernels are like: `python -m hipfire.kernels.report`, in a checkout.
 
-Registers, memory, occupancy and code size of every kernel for every architecture; with --roofline what the decoding
-linear kernels should reach on some cards (kernels/roofline.py says what that is worth). Reads the committed objects and
+Registers, memory, occupancy and code size of every kernel for every architecture; with --roofline what the linear
+kernels should reach on some cards, decoding (kernels/roofline.py says what that is worth) or with --n-rows for a
+prompt (kernels/prefill.py). Reads the committed objects and
 the committed instruction counts, needs no GPU, and runs nothing.
 """
 
@@ -20,7 +21,8 @@ from hipfire.kernels.gpu_limits import CARDS, LIMITS, Card, waves_per_simd
 from hipfire.kernels.hip_table import TARGETS
 from hipfire.kernels.hsaco import code_objects
 from hipfire.kernels.instruction_counts import VECTOR_CLASSES, Counts, StaleCounts, read_counts
-from hipfire.kernels.linear_kinds import GROUP, choose_kind, kinds_of
+from hipfire.kernels.linear_kinds import GROUP, QUANTISED_KINDS, choose_kind, kinds_of
+from hipfire.kernels.prefill import prefill
 from hipfire.kernels.roofline import Roofline, roofline
 
 AIM = 0.85
@@ -89,6 +91,25 @@ def _roofline_row(card: Card, dtype: DType, counts: Counts, info: KernelInfo, fo
     }
 
 
+def prefill_rows(archs: Sequence[str], kernel: str, n_out: int, n_rows: int) -> Iterator[Row]:
+    """A row a card and quantised format, of the kernel by matrix cores for a matrix and rows. Raises StaleCounts."""
+    of = QUANTISED_KINDS["matrix"]
+    n_workgroups = -(-n_out // (GROUP * of.n_groups)) * -(-n_rows // of.n_rows)
+    for card in CARDS:
+        if card.arch not in archs:
+            continue
+        infos, counts = read_kernels(code_objects(card.arch)["matrix"]), read_counts(card.arch)
+        for name, info in infos.items():
+            if kernel in name:
+                found = prefill(counts[name], info, card, n_workgroups=n_workgroups)
+                yield {
+                    "card": card.name, "arch": card.arch, "kernel": name, "n_out": n_out, "n_rows": n_rows,
+                    "matrix": found.matrix, "vector": found.vector, "lds": found.lds, "cache": found.cache,
+                    "filled": found.filled, "bound": found.bound,
+                    "fraction_best": found.best, "fraction_worst": found.worst,
+                }  # fmt: skip
+
+
 def _resource_table(rows: Sequence[Row]) -> Table:
     table = Table("arch", "kernel", box=None)
     for column in ("VGPRs", "SGPRs", "LDS", "spills", "waves/SIMD", "code"):
@@ -135,22 +156,37 @@ def _write_roofline(console: Console, rows: Sequence[Row]) -> None:
         console.print(f"  {arch}: {', '.join(below) or 'none'}", style="yellow" if below else "green")
 
 
+def _write_prefill(console: Console, rows: Sequence[Row]) -> None:
+    table = Table("arch", "kernel", box=None)
+    for column in ("matrix", "vector", "LDS", "cache", "of peak", "bound by", "card filled"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        times = (f"{row[name]:.0%}" for name in ("matrix", "vector", "lds", "cache"))
+        low, high = row["fraction_worst"], row["fraction_best"]
+        table.add_row(row["arch"], row["kernel"], *times, f"{low:.0%}–{high:.0%}", row["bound"], f"{row['filled']:.0%}")
+    console.print(table)
+    console.print("\nTimes against the wanted products' at the published peak of the matrix cores, two for a weight.")
+    console.print("A model, compared with no card: hipfire/kernels/prefill.py says what it leaves out.")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """What the compiled GPU kernels take, and with --roofline whether memory or instructions hold decoding up."""
     parser = argparse.ArgumentParser(prog="python -m hipfire.kernels.report", description=main.__doc__)
     parser.add_argument("--arch", action="append", choices=TARGETS, help="only this architecture; may be repeated")
     parser.add_argument("--kernel", default="", help="only kernels with this in their names")
-    parser.add_argument("--roofline", action="store_true", help="the model of the decoding linear kernels")
+    parser.add_argument("--roofline", action="store_true", help="the model of the linear kernels")
     parser.add_argument("--n-out", type=int, default=4096, help="outputs of the modelled matrix (default: 4096)")
+    parser.add_argument("--n-rows", type=int, default=1, help="rows of the modelled step (default: 1, decoding)")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     options = parser.parse_args(argv)
     archs = options.arch or TARGETS
     try:
-        found = (
-            roofline_rows(archs, options.kernel, options.n_out)
-            if options.roofline
-            else resource_rows(archs, options.kernel)
-        )
+        if not options.roofline:
+            found = resource_rows(archs, options.kernel)
+        elif options.n_rows == 1:
+            found = roofline_rows(archs, options.kernel, options.n_out)
+        else:
+            found = prefill_rows(archs, options.kernel, options.n_out, options.n_rows)
         rows = list(found)
     except StaleCounts as error:
         sys.stderr.write(f"{error}\n")
@@ -160,8 +196,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     # Into a file or a pipe the table goes as wide as it is.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    if options.roofline:
+    if options.roofline and options.n_rows == 1:
         _write_roofline(console, rows)
+    elif options.roofline:
+        _write_prefill(console, rows)
     else:
         console.print(_resource_table(rows))
     return 0
