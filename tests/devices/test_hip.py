@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from devices.differential import assert_same, compare, joined, make_step
+from devices.differential import assert_same, compare, joined, make_step, tolerance_of
 from devices.random_model import RandomModel
 from numpy.typing import NDArray
 
@@ -61,7 +61,7 @@ def test_every_op_is_the_references(device: HipDevice, model: RandomModel) -> No
         prompt_in_two_slots(),
         actual=device,
         expected=reference,
-        tolerance=lambda op: 2e-5,
+        tolerance=tolerance_of("f32"),
         kv_cache="f32",
     )
     assert_same(found)
@@ -69,7 +69,6 @@ def test_every_op_is_the_references(device: HipDevice, model: RandomModel) -> No
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_format_is_the_references(device: HipDevice, dtype: str) -> None:
-    # Activations are float32, so nothing is lost but in the order of additions.
     program, tensors = RandomModel(dtype=dtype, n_embd=256, n_ff=512, head_dim=64, n_layers=1, n_vocab=41).build()
     found = compare(
         program,
@@ -77,7 +76,7 @@ def test_every_format_is_the_references(device: HipDevice, dtype: str) -> None:
         [make_step([3, 40, 30, 7, 39])],
         actual=device,
         expected=ReferenceDevice.open(None),
-        tolerance=lambda op: 2e-5,
+        tolerance=tolerance_of(dtype),
         kv_cache="f32",
     )
     assert_same(found)
@@ -92,7 +91,7 @@ def test_a_context_of_several_chunks_is_the_references(device: HipDevice) -> Non
         steps,
         actual=device,
         expected=ReferenceDevice.open(None),
-        tolerance=lambda op: 2e-5,
+        tolerance=tolerance_of("f32"),
         kv_cache="f32",
     )
     assert_same(found)

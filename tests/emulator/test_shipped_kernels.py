@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from devices.differential import OpDifference, assert_same, compare, joined, make_step
+from devices.differential import OpDifference, assert_same, compare, joined, make_step, tolerance_of
 from devices.random_model import RandomModel
 
 from emulator.conftest import OpenDevice
@@ -22,8 +22,6 @@ from hipfire.kernels import build_hip
 pytestmark = pytest.mark.slow  # code objects are translated
 
 TOKENS = [(7 * i * i + 3 * i + 11) % 131 for i in range(200)]
-ROUNDING = 2e-5
-"""Part of an output's rms: the arithmetic is float32, only the order of additions differs."""
 
 SHAPES = [
     RandomModel(n_heads=6, n_kv_heads=1, head_dim=24, n_embd=40, n_ff=52, tied=False, biases=True, n_layers=1),
@@ -41,7 +39,7 @@ def differences(device: HipDevice, model: RandomModel, steps: list[Step], kv_cac
         actual=device,
         expected=ReferenceDevice.open(None),
         # Keys and values of 11 bits where they are float16.
-        tolerance=lambda op: ROUNDING if kv_cache == "f32" else 5e-3,
+        tolerance=tolerance_of(model.dtype) if kv_cache == "f32" else lambda op: 5e-3,
         kv_cache=kv_cache,
     )
 
