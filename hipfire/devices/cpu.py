@@ -27,7 +27,7 @@ from hipfire.program import ops
 from hipfire.program.operands import Buffer, Constant, KvState, Symbol, Weight
 from hipfire.program.program import Program
 
-KV_CACHES = {"auto": "f16", "f16": "f16", "q8": "q8", "f32": "f32"}
+KV_CACHES = {"auto": "q16", "q16": "q16", "f16": "f16", "q8": "q8", "f32": "f32"}
 KV_TILE = 32
 """Positions of a slot are allocated in multiples of this (kv.h)."""
 MAX_THREADS = 1024

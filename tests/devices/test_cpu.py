@@ -163,7 +163,7 @@ def run_chunks(device: CpuDevice, model: RandomModel, kv_cache: str, size: int) 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kv_cache"), [*((dtype, kv) for dtype in DTYPES for kv in ("f16", "q8")), ("f32", "f32")]
+    ("dtype", "kv_cache"), [*((dtype, kv) for dtype in DTYPES for kv in ("q16", "q8")), ("f16", "f16"), ("f32", "f32")]
 )
 def test_chunks_and_threads_do_not_change_a_bit(dtype: str, kv_cache: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=512, head_dim=64, n_layers=1)
@@ -177,7 +177,7 @@ def test_chunks_and_threads_do_not_change_a_bit(dtype: str, kv_cache: str) -> No
             np.testing.assert_array_equal(found.view(np.uint32), whole.view(np.uint32))
 
 
-@pytest.mark.parametrize(("dtype", "kv_cache"), [*((dtype, "f16") for dtype in DTYPES), ("q4_1", "q8"), ("f32", "f32")])
+@pytest.mark.parametrize(("dtype", "kv_cache"), [*((dtype, "q16") for dtype in DTYPES), ("q4_1", "q8"), ("q4_1", "f16"), ("f32", "f32")])
 def test_variants_with_fused_multiply_add_agree_to_the_bit(dtype: str, kv_cache: str) -> None:
     variants = [variant for variant in machine_variants() if variant != "x86_64"]
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=512, n_heads=6, n_kv_heads=2, head_dim=40, n_layers=1)
@@ -188,19 +188,19 @@ def test_variants_with_fused_multiply_add_agree_to_the_bit(dtype: str, kv_cache:
 
 @pytest.mark.parametrize("model", SHAPES, ids=range(len(SHAPES)))
 def test_odd_shapes_and_windows_keep_their_bits(device: CpuDevice, model: RandomModel) -> None:
-    whole = run_chunks(device, model, "f16", len(TOKENS))
+    whole = run_chunks(device, model, "q16", len(TOKENS))
     for size in (1, 7, 64):
-        np.testing.assert_array_equal(run_chunks(device, model, "f16", size).view(np.uint32), whole.view(np.uint32))
+        np.testing.assert_array_equal(run_chunks(device, model, "q16", size).view(np.uint32), whole.view(np.uint32))
 
 
 @pytest.mark.parametrize("n_heads", [3, 5, 9, 50])
 def test_heads_that_threads_cannot_share_evenly_keep_their_bits(device: CpuDevice, n_heads: int) -> None:
     model = RandomModel(n_layers=1, n_heads=n_heads, n_kv_heads=1, head_dim=8)
-    alone = run_chunks(CpuDevice.open(1, variant=device.variant), model, "f16", len(TOKENS))
+    alone = run_chunks(CpuDevice.open(1, variant=device.variant), model, "q16", len(TOKENS))
     for n_threads in (2, 4):
         several = CpuDevice.open(n_threads, variant=device.variant)
         for size in (1, len(TOKENS)):
-            found = run_chunks(several, model, "f16", size)
+            found = run_chunks(several, model, "q16", size)
             np.testing.assert_array_equal(found.view(np.uint32), alone.view(np.uint32))
 
 
@@ -268,7 +268,7 @@ def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
     np.testing.assert_array_equal(again.view(np.uint32), clean.view(np.uint32))
 
 
-@pytest.mark.parametrize("kv_cache", ["f16", "q8", "f32"])
+@pytest.mark.parametrize("kv_cache", ["q16", "q8", "f16", "f32"])
 @pytest.mark.parametrize("head_dim", [24, 10])
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 50])
 def test_a_copied_state_goes_on_as_the_original(device: CpuDevice, kv_cache: str, head_dim: int, n: int) -> None:
@@ -286,7 +286,7 @@ def test_a_copied_state_goes_on_as_the_original(device: CpuDevice, kv_cache: str
     np.testing.assert_array_equal(original.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize("kv_cache", ["f16", "q8"])
+@pytest.mark.parametrize("kv_cache", ["q16", "q8", "f16"])
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("window", [None, 7])
 def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(
