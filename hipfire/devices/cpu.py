@@ -91,7 +91,7 @@ class CpuDevice:
         on_progress: Progress,
         keep_buffers: bool = False,
     ) -> "CpuExecutable":
-        """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32 or q8."""
+        """See `Device.load`. The state is q16 unless `limits.kv_cache` says f32, f16 or q8."""
         return CpuExecutable(
             self._library, self.row_math, self.n_threads, program, tensors, limits, on_progress, keep_buffers
         )

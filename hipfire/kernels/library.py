@@ -11,7 +11,7 @@ from typing import Any
 
 from hipfire.errors import DeviceError
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 
 class OpKind(enum.IntEnum):

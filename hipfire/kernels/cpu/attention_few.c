@@ -50,7 +50,7 @@ INLINE float soften(struct weights *weights, int64_t begin, int64_t end)
     }
     const float largest = largest_lane(top);
     for (int v = 0; v < KV_TILE_VECTORS; v++)
-        weights->of[v] = choose(weights->seen[v], power_of_two(weights->of[v] - splat(largest)), splat(0.0f));
+        weights->of[v] = choose(weights->seen[v], power(weights->of[v] - splat(largest)), splat(0.0f));
     return largest;
 }
 

@@ -175,7 +175,7 @@ INLINE struct shares soften(struct lanes *lanes, const struct tile_view *tile, b
         top = larger(scores[t], top);
     }
     for (int t = 0; t < KV_TILE; t++) {
-        scores[t] = power_of_two(scores[t] - top);
+        scores[t] = power(scores[t] - top);
         if (!sees_all)
             scores[t] = choose(sees(lanes, tile, t), scores[t], splat(0.0f));
     }

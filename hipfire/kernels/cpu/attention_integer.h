@@ -37,6 +37,21 @@ struct shares {
     f32x16 tile, earlier;
 };
 
+/* 2**x for x <= 0, off by up to 3e-6 of it, 1 at 0: the fraction's power by a polynomial (a minimax fit), the whole part
+ * added to its exponent. x is clamped to where the result is a normal float. */
+INLINE f32x16 power(f32x16 x)
+{
+    const f32x16 magic = splat(12582912.0f); /* 1.5 * 2**23: the sum's low bits are the nearest integer's */
+    x = choose(x < splat(-126.0f), splat(-126.0f), x);
+    const f32x16 shifted = x + magic, r = x - (shifted - magic);
+    f32x16 p = splat(9.5828531e-3f);
+    p = fma16(p, r, splat(5.5906427e-2f));
+    p = fma16(p, r, splat(2.4024099e-1f));
+    p = fma16(p, r, splat(6.9312419e-1f));
+    p = fma16(p, r, splat(1.0f));
+    return (f32x16)((i32x16)p + ((i32x16)shifted << 23));
+}
+
 INLINE int block_dim(int head_dim, int from)
 {
     return head_dim - from < KV_BLOCK ? head_dim - from : KV_BLOCK;
@@ -59,8 +74,8 @@ INLINE struct shares merge(struct lanes *lanes, f32x16 top, f32x16 sum)
 {
     const f32x16 largest = larger(top, lanes->largest), none = MINUS_INFINITY;
     const struct shares shares = {
-        choose(top == none, splat(0.0f), power_of_two(top - largest)),
-        choose(lanes->largest == none, splat(0.0f), power_of_two(lanes->largest - largest)),
+        choose(top == none, splat(0.0f), power(top - largest)),
+        choose(lanes->largest == none, splat(0.0f), power(lanes->largest - largest)),
     };
     lanes->largest = largest;
     lanes->sum = fma16(sum, shares.tile, lanes->sum * shares.earlier);
