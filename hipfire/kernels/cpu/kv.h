@@ -69,30 +69,29 @@ INLINE _Float16 *kv_scales(const struct op *op, uint8_t *tile)
     return (_Float16 *)(tile + padded_dim(op->head_dim) * KV_TILE * kv_element_nbytes(op->kv_format));
 }
 
-/* Where element i of a head lies in its tile: i / together * stride + i % together + first. */
+/* Where the elements of a head lie in its tile: the first, how far on the next is, and how far on the next pair. */
 struct kv_place {
-    int together;
-    int64_t stride, first;
+    int64_t first, next, pair;
 };
 
 INLINE struct kv_place kv_key_place(const struct op *op, int position)
 {
     if (kv_is_integer(op->kv_format))
-        return (struct kv_place){2, 2 * KV_TILE, 2 * position};
-    return (struct kv_place){1, KV_TILE, position};
+        return (struct kv_place){2 * position, 1, 2 * KV_TILE};
+    return (struct kv_place){position, KV_TILE, 2 * KV_TILE};
 }
 
 INLINE struct kv_place kv_value_place(const struct op *op, int position)
 {
     const int64_t padded = padded_dim(op->head_dim);
     if (kv_is_integer(op->kv_format))
-        return (struct kv_place){1, 2, position / 2 * 2 * padded + position % 2};
-    return (struct kv_place){1, 1, position * padded};
+        return (struct kv_place){position / 2 * 2 * padded + position % 2, 2, 4};
+    return (struct kv_place){position * padded, 1, 2};
 }
 
 INLINE int64_t kv_at(struct kv_place place, int i)
 {
-    return i / place.together * place.stride + i % place.together + place.first;
+    return place.first + (i >> 1) * place.pair + (i & 1) * place.next;
 }
 
 /* A scale for values up to `top`, rounded as it is kept. KV_Q16's is a little above what is needed: rounded down it must
@@ -102,28 +101,36 @@ INLINE _Float16 kv_scale_for(int format, float top, float poison)
     return (_Float16)(format == KV_Q8 ? top / 127.0f + poison : top * (1.0f + 0x1p-10f) + poison);
 }
 
+/* Up to 32 values of a position as integers; returns their scale. */
+INLINE _Float16 kv_round_block(int format, const float *x, int n, int16_t out[KV_BLOCK])
+{
+    float filled[KV_BLOCK] = {0};
+    memcpy(filled, x, (size_t)n * sizeof *x);
+    const f32x16 v[2] = {load_f32x16(filled), load_f32x16(filled + LANES)};
+    const float top = largest_lane(larger(larger(v[0], -v[0]), larger(v[1], -v[1])));
+    const _Float16 scale = kv_scale_for(format, top, sum_lanes(v[0] * splat(0.0f) + v[1] * splat(0.0f)));
+    const float unit = (float)scale * kv_unit(format), inverse = unit > 0.0f ? 1.0f / unit : 0.0f;
+    const f32x16 limit = splat(kv_limit(format));
+    for (int i = 0; i < 2; i++) {
+        f32x16 q = v[i] * splat(inverse);
+        q = choose(q > limit, limit, choose(q > -limit, q, -limit));
+        store_i16x16(out + i * LANES, __builtin_convertvector(__builtin_convertvector(nearest(q), i32x16), i16x16));
+    }
+    return scale;
+}
+
 INLINE void kv_store_integers(const struct op *op, uint8_t *tile, int position, struct kv_place place, const float *x)
 {
-    const int dim = op->head_dim, format = op->kv_format;
-    const float limit = kv_limit(format);
+    const int dim = op->head_dim;
     for (int from = 0; from < dim; from += KV_BLOCK) {
-        const int to = from + KV_BLOCK < dim ? from + KV_BLOCK : dim;
-        float top = 0.0f, poison = 0.0f;
-        for (int i = from; i < to; i++) {
-            top = __builtin_fabsf(x[i]) > top ? __builtin_fabsf(x[i]) : top;
-            poison += x[i] * 0.0f;
-        }
-        const _Float16 scale = kv_scale_for(format, top, poison);
-        const float unit = (float)scale * kv_unit(format), inverse = unit > 0.0f ? 1.0f / unit : 0.0f;
-        kv_scales(op, tile)[from / KV_BLOCK * KV_TILE + position] = scale;
-        for (int i = from; i < to; i++) {
-            float q = __builtin_rintf(x[i] * inverse);
-            q = q > limit ? limit : q > -limit ? q : -limit;
-            if (format == KV_Q8)
-                ((int8_t *)tile)[kv_at(place, i)] = (int8_t)q;
+        const int n = dim - from < KV_BLOCK ? dim - from : KV_BLOCK;
+        int16_t q[KV_BLOCK];
+        kv_scales(op, tile)[from / KV_BLOCK * KV_TILE + position] = kv_round_block(op->kv_format, x + from, n, q);
+        for (int i = 0; i < n; i++)
+            if (op->kv_format == KV_Q8)
+                ((int8_t *)tile)[kv_at(place, from + i)] = (int8_t)q[i];
             else
-                ((int16_t *)tile)[kv_at(place, i)] = (int16_t)q;
-        }
+                ((int16_t *)tile)[kv_at(place, from + i)] = q[i];
     }
 }
 
