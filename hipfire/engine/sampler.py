@@ -22,7 +22,7 @@ Ids = NDArray[np.intp] | NDArray[np.int32]
 Weights = NDArray[np.int64]
 Allowed = NDArray[np.bool_]
 
-_FIRST_NUCLEUS = 64
+_FIRST_NUCLEUS = 256
 """Candidates that top-p looks at first when top-k is off; eight times as many while they do not suffice."""
 
 _WORD = (1 << 64) - 1
