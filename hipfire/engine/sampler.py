@@ -102,7 +102,8 @@ def adjusted(logits: Scores, sampling: Sampling, recent: Sequence[int], n: int) 
         biases = np.fromiter(sampling.logit_bias.values(), np.float64)
         scores = _replaced(scores, ids, scores[ids].astype(np.float64) + biases, logits)
     if recent and sampling.repeat_penalty != 1:
-        seen = np.unique(np.array(recent, np.intp))
+        # Whatever came twice gets the same value twice.
+        seen = np.array(recent, np.intp)
         values = scores[seen].astype(np.float64)
         values = np.where(values > 0, values / sampling.repeat_penalty, values * sampling.repeat_penalty)
         scores = _replaced(scores, seen, values, logits)

@@ -55,7 +55,7 @@ def table_of(n: int) -> NDArray[np.float32]:
 
 
 def broken_table(n: int) -> NDArray[np.float32]:
-    """Rows each of which has one logit that is not finite, first, last, and in between."""
+    """Rows each of which has one logit that is not finite: the first, the last, one in between."""
     bad = (np.nan, -np.nan, np.inf, -np.inf)
     table = np.tile(np.arange(n, dtype=np.float32), (3 * len(bad), 1))
     for i, row in enumerate(table):
@@ -63,11 +63,10 @@ def broken_table(n: int) -> NDArray[np.float32]:
     return table
 
 
-def assert_finds_the_best(device: Device, n: int) -> None:
+def assert_finds_the_best(device: Device, table: NDArray[np.float32]) -> None:
     """As many as are asked for, in order, and a token chosen from them is the one that whole rows give."""
-    table = table_of(n)
     executable = load(device, table)
-    for n_best in (1, 20, MAX_BEST):
+    for n_best in (1, MAX_BEST):
         logits = executable.run(make_step_wanting(len(table), n_best), CancelFlag())
         expected = best_of(table, n_best, NumpyRowMath())
         assert expected is not None
@@ -78,7 +77,7 @@ def assert_finds_the_best(device: Device, n: int) -> None:
     math = device.row_math
     for row, ids, values in zip(table, logits.best.ids, logits.best.values, strict=True):
         for sampling in SETTINGS:
-            for at in range(5):
+            for at in range(3):
                 whole = choose(row, sampling, recent=(), n=at, row_math=NumpyRowMath())
                 assert choose_of_best(ids, values, sampling, n=at, row_math=math) == whole
     executable.close()
@@ -88,7 +87,7 @@ def assert_sees_what_is_not_finite(device: Device, n: int) -> None:
     """Wherever it is, also with the fewest logits looked for."""
     table = broken_table(n)
     executable = load(device, table)
-    for n_best in (1, 40):
+    for n_best in (1, 2):
         best = executable.run(make_step_wanting(len(table), n_best), CancelFlag()).best
         assert best is not None
         for ids, values in zip(best.ids, best.values, strict=True):

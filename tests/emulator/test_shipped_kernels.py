@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from devices.differential import OpDifference, assert_same, compare, joined, make_step
-from devices.given_logits import assert_finds_the_best, assert_sees_what_is_not_finite
+from devices.given_logits import assert_finds_the_best, assert_sees_what_is_not_finite, table_of
 from devices.random_model import RandomModel
 
 from emulator.conftest import OpenDevice
@@ -73,7 +73,7 @@ def test_every_format_is_the_references(open_hip: OpenDevice, arch: str, dtype: 
 
 
 def test_the_best_logits_are_found_on_the_device(open_hip: OpenDevice, arch: str) -> None:
-    assert_finds_the_best(open_hip(arch), 4101)
+    assert_finds_the_best(open_hip(arch), table_of(4101))
 
 
 def test_a_logit_that_is_not_finite_is_seen_on_the_device(open_hip: OpenDevice, arch: str) -> None:
