@@ -37,6 +37,12 @@ SLICE = 4096
 BEST_COUNTS = (0, 1, 32, 64)
 """How many of a row's highest logits may be looked for: few, since each count is a list of launches of its own."""
 
+QUAD = 4
+"""Columns of a thread of the kernels that may write rows as integers of 16 bits (activations.h)."""
+
+Q16_TILE, Q16_TILE_NBYTES = 32, 80
+"""Columns and bytes of `struct activations`."""
+
 MAX_HEAD_DIM = 256
 KV_TYPES = ("f16", "f32")
 _TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int32, "f": ctypes.c_float}
@@ -78,15 +84,20 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
         yield f"rope_store_{kv}", Kernel("rows", 64, _ROPE_STORE)
         yield f"attention_{kv}", Kernel("attention", CHUNK, _ATTENTION)
     for activation in ("silu", "gelu_tanh"):
-        yield f"gated_{activation}", Kernel("rows", 256, "p:x p:out i:n")
-    yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out i:n f:eps")
+        yield f"gated_{activation}", Kernel("rows", 64, "p:x p:out p:out_q16 i:n")
+    yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out p:out_q16 i:n f:eps")
+    yield "quantise", Kernel("rows", 64, "p:x p:out_q16 i:n")
     yield "gather_outputs", Kernel("rows", 256, "p:x p:output_rows p:out i:n")
     yield "rope_angles", Kernel("rows", 64, "p:frequencies p:positions p:out i:n f:scale")
     yield "best_of_slices", Kernel("sampling", 256, "p:logits p:lists i:n i:n_best")
     yield "join_best", Kernel("sampling", 256, "p:lists p:out i:n_lists i:n_best")
     yield (
         "attention_join",
-        Kernel("attention", 128, "p:partials p:positions p:out i:first_row i:n_heads i:dim i:window i:n_chunks"),
+        Kernel(
+            "attention",
+            64,
+            "p:partials p:positions p:out p:out_q16 i:first_row i:n_heads i:dim i:window i:n_chunks",
+        ),
     )
 
 
