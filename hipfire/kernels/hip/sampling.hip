@@ -28,19 +28,24 @@ INLINE float logit_at(uint64_t standing)
 
 INLINE uint64_t higher(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-INLINE uint64_t standing_from_lane_xor(uint64_t x, int mask)
+template <int MASK> INLINE uint64_t higher_of_lanes(uint64_t x)
 {
-    const float low = from_lane_xor(__builtin_bit_cast(float, (uint32_t)x), mask);
-    const float high = from_lane_xor(__builtin_bit_cast(float, (uint32_t)(x >> 32)), mask);
-    return (uint64_t)__builtin_bit_cast(uint32_t, high) << 32 | __builtin_bit_cast(uint32_t, low);
+    const uint32_t low = from_lane_xor<MASK>((uint32_t)x), high = from_lane_xor<MASK>((uint32_t)(x >> 32));
+    return higher(x, (uint64_t)high << 32 | low);
 }
 
 /* The highest of all threads' x, for all threads to have. `waves`, a standing a wave, may be used again only after the
  * threads have met once more: calls take two in turn. */
 INLINE uint64_t highest_of_block(uint64_t x, uint64_t *waves)
 {
-    for (int mask = 1; mask < wave_size(); mask *= 2)
-        x = higher(x, standing_from_lane_xor(x, mask));
+    x = higher_of_lanes<1>(x);
+    x = higher_of_lanes<2>(x);
+    /* Four have the same by now, then eight: from any lane of the other half. */
+    x = higher_of_lanes<7>(x);
+    x = higher_of_lanes<15>(x);
+    x = higher_of_lanes<16>(x);
+    if (wave_size() == 64)
+        x = higher_of_lanes<32>(x);
     if (thread() % wave_size() == 0)
         waves[thread() / wave_size()] = x;
     meet();
