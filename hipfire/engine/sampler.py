@@ -7,6 +7,7 @@ Knows no sequences and no device; the work on whole rows is a RowMath's.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import attrs
@@ -109,7 +110,8 @@ def adjusted(logits: Scores, sampling: Sampling, recent: Sequence[int], n: int) 
         scores = _replaced(scores, seen, values, logits)
     answer = recent[max(0, len(recent) - n) :]
     if answer and (sampling.presence_penalty != 0 or sampling.frequency_penalty != 0):
-        seen, counts = np.unique(np.array(answer, np.intp), return_counts=True)
+        found = Counter(answer)
+        seen, counts = np.fromiter(found.keys(), np.intp), np.fromiter(found.values(), np.intp)
         values = scores[seen].astype(np.float64) - sampling.presence_penalty - counts * sampling.frequency_penalty
         scores = _replaced(scores, seen, values, logits)
     return scores

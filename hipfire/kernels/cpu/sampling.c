@@ -180,11 +180,14 @@ INLINE f32x16 power_of_two(f32x16 x)
     return power * x + splat(1.0f);
 }
 
-/* `per_score`: log2(e) / temperature. Below 2**-60 a weight has been 0 for long. */
+/* Weights have been 0 for long where they are 2**-60 of the highest. */
+static const float LOWEST_EXPONENT = -60.0f;
+
+/* `per_score`: log2(e) / temperature. */
 INLINE u64x16 weights_of(f32x16 scores, float highest, float per_score)
 {
     f32x16 x = (scores - splat(highest)) * splat(per_score);
-    x = choose(x < splat(-60.0f), splat(-60.0f), x);
+    x = choose(x < splat(LOWEST_EXPONENT), splat(LOWEST_EXPONENT), x);
     const f32x16 exponents = nearest(x);
     const f32x16 mantissas = power_of_two(x - exponents) * splat((float)(1 << MANTISSA_BITS));
     const u64x16 wide = __builtin_convertvector((u32x16)__builtin_convertvector(mantissas, i32x16), u64x16);
@@ -204,8 +207,13 @@ EXPORT void hf_weights(const float *scores, int64_t n, float highest, float per_
 INLINE uint64_t sum_weights(const float *scores, int64_t from, int64_t to, float highest, float per_score, uint64_t least)
 {
     u64x16 sums = {0};
+    const f32x16 bound = splat(highest + LOWEST_EXPONENT / per_score);
     for (int64_t at = from; at < to; at += LANES) {
-        const u64x16 weights = weights_of(load_scores(scores, at, to), highest, per_score);
+        const f32x16 some = load_scores(scores, at, to);
+        /* With a mask most of them weigh nothing. */
+        if (!any_reaches(some, bound))
+            continue;
+        const u64x16 weights = weights_of(some, highest, per_score);
         sums += weights & (u64x16)(weights >= least);
     }
     uint64_t sum = 0;
