@@ -323,6 +323,20 @@ def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(
     np.testing.assert_array_equal(found[~sees].view(np.uint32), expected[~sees].view(np.uint32))
 
 
+@pytest.mark.parametrize("kv_cache", ["q16", "q8", "f16"])
+@pytest.mark.parametrize("n", [1, 9, 40])
+def test_a_value_that_is_no_number_is_seen_though_its_key_is_one(device: CpuDevice, kv_cache: str, n: int) -> None:
+    program, tensors = RandomModel(n_layers=1, n_heads=2, n_kv_heads=1, head_dim=24).build()
+    weight = tensors["blk.0.attn_v.weight"].view(np.float32).copy()
+    weight[0] = np.nan
+    tensors |= {"blk.0.attn_v.weight": weight.view(np.uint8)}
+    (attention,) = (op for op in program.ops if isinstance(op, ops.Attention))
+    limits = limits_for([make_step(TOKENS)], kv_cache=kv_cache)
+    executable = device.load(program, tensors, limits, on_progress=lambda _: None, keep_buffers=True)
+    executable.run(make_step(TOKENS[:n]), CancelFlag())
+    assert np.isnan(executable.read(attention.out).reshape(n, 2, 24)[:, :, 0]).all()
+
+
 def run_until_cancelled(executable: Executable, step: Step, cancel: CancelFlag) -> NoReturn:
     while True:
         executable.run(step, cancel)
