@@ -61,6 +61,8 @@ class Limits:
     """Positions in a slot."""
     kv_cache: str = "auto"
     """Element type of the state: auto, f32, f16, q8."""
+    graphs: bool = True
+    """Whether a GPU may replay steps as graphs."""
 
 
 def raw_bytes(weight: Weight, tensors: Mapping[str, NDArray[np.uint8]]) -> NDArray[np.uint8]:

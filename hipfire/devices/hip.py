@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from hipfire.devices.arena import Plan, plan_buffers
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.hip_graphs import StepGraphs
 from hipfire.devices.hip_launches import LaunchLists
-from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, partial_nbytes
+from hipfire.devices.hip_lowering import Addresses, StepShape, max_chunks_of, n_chunks_of, partial_nbytes
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
@@ -125,7 +126,7 @@ class _Sizes:
             if state.head_dim % 8 or state.head_dim > MAX_HEAD_DIM:
                 raise DeviceError(f"the hip device has no kernels for heads of {state.head_dim}")
         max_seq = -(-limits.max_seq // KV_TILE) * KV_TILE
-        max_chunks = n_chunks_of(limits.max_seq)
+        max_chunks = max_chunks_of(limits.max_seq)
         partials = max(
             (partial_nbytes(op, max_chunks) for op in program.ops if isinstance(op, ops.Attention)), default=4
         )
@@ -172,6 +173,8 @@ class HipExecutable:
             self._place(device, tensors, on_progress)
             modules = {source: self._runtime.load_module(code) for source, code in device.objects.items()}
             self._launches = LaunchLists(program, self._addresses, self._runtime, modules, device.packing)
+            self._graphs = StepGraphs(self._runtime, device.gpu.arch, is_wanted=limits.graphs)
+            cleanup.callback(self._graphs.close)
             self._cleanup = cleanup.pop_all()
         self._is_open = True
 
@@ -186,20 +189,24 @@ class HipExecutable:
         self._shape = StepShape(
             n_tokens=len(step.token_ids),
             n_outputs=len(step.output_rows),
-            n_chunks=n_chunks_of(int(step.positions.max()) + 1),
+            n_chunks=n_chunks_of(int(step.positions.max()) + 1, self._sizes.max_chunks),
         )
-        logits = self._program.logits
-        nbytes = self._shape.n_outputs * logits.width * 4
+        self._write_step(step)
         try:
-            self._write_step(step)
-            self._launches.run(self._shape)
-            if nbytes:
-                self._runtime.enqueue_download(self._host_logits.ctypes.data, self._address_of(logits), nbytes)
-            self._runtime.synchronize()
+            logits = self._graphs.run(self._shape, lambda: self._launches.enqueue(self._shape), self._download)
         except HipError as error:
+            self._runtime.is_lost = True
             raise DeviceLost(f"the GPU failed: {error.message}") from error
         if cancel.is_set():
             raise StepCancelled("the step was cancelled")
+        return logits
+
+    def _download(self) -> NDArray[np.float32]:
+        """Wait for the step, and take its logits."""
+        logits, nbytes = self._program.logits, self._host_logits[: self._shape.n_outputs].nbytes
+        if nbytes:
+            self._runtime.enqueue_download(self._host_logits.ctypes.data, self._address_of(logits), nbytes)
+        self._runtime.synchronize()
         return self._host_logits[: self._shape.n_outputs]
 
     def copy_state(self, source: int, target: int, n_positions: int) -> None:
@@ -234,8 +241,8 @@ class HipExecutable:
         runtime, sizes, limits = self._runtime, self._sizes, self._limits
         inputs = _Inputs(limits.max_tokens, limits.max_outputs)
         device_inputs = runtime.allocate(inputs.nbytes, "a step's input")
-        self._inputs = inputs.views(runtime.allocate_pinned(inputs.nbytes, "a step's input"))
-        self._device_inputs = device_inputs
+        host_inputs = runtime.allocate_pinned(inputs.nbytes, "a step's input")
+        self._inputs = inputs.views(host_inputs)
         logits_shape = (limits.max_outputs, self._program.logits.width)
         pinned = runtime.allocate_pinned(logits_shape[0] * logits_shape[1] * 4, "the logits")
         self._host_logits = _floats_at(pinned, logits_shape)
@@ -253,6 +260,8 @@ class HipExecutable:
             weights={name: weights + offset for name, offset in sizes.weights.offsets.items()},
             nbytes={weight.name: packed_nbytes(device.packing, weight) for weight in self._program.weights},
             states=states,
+            host_step=runtime.device_address(host_inputs),
+            max_tokens=limits.max_tokens,
             token_ids=device_inputs + inputs.token_ids,
             positions=device_inputs + inputs.positions,
             slots=device_inputs + inputs.slots,
@@ -269,13 +278,10 @@ class HipExecutable:
             self._inputs, (step.token_ids, step.positions, step.slots, step.output_rows), strict=True
         ):
             view[: len(values)] = values
-        whole = self._inputs[0].base
-        assert isinstance(whole, np.ndarray)
-        self._runtime.enqueue_upload(self._device_inputs, whole.ctypes.data, whole.nbytes)
 
 
 class _Inputs:
-    """A step's numbers, one array after the other in one piece of memory: offsets in bytes."""
+    """A step's numbers, one array after the other in one piece of memory (kernels/hip/step.hip): offsets in bytes."""
 
     def __init__(self, max_tokens: int, max_outputs: int) -> None:
         self._counts = (max_tokens, max_tokens, max_tokens, max_outputs)

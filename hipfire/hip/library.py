@@ -47,9 +47,13 @@ class HipLibrary:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function. Raises HipError."""
-        status = self._functions[name](*arguments)
+        status = self.status(name, *arguments)
         if status:
             raise self.error(name, status)
+
+    def status(self, name: str, *arguments: Any) -> int:
+        """Call a function whose failure changes nothing; its `hipError_t`."""
+        return int(self._functions[name](*arguments))
 
     def address(self, name: str) -> int:
         """A function's address, for native code to call."""
@@ -66,12 +70,12 @@ class HipLibrary:
         text: bytes | None = self._functions[name](status)
         return (text or b"unknown error").decode(errors="replace")
 
-    def version(self) -> str:
+    def version(self) -> tuple[int, int, int]:
         """The runtime's own, such as 6.3.42131. Raises HipError."""
         number = ctypes.c_int()
         self.call("hipRuntimeGetVersion", ctypes.byref(number))
         major, rest = divmod(number.value, 10_000_000)
-        return f"{major}.{rest // 100_000}.{rest % 100_000}"
+        return major, rest // 100_000, rest % 100_000
 
     def loaded_path(self) -> str:
         """The file that the loader found; the name it was loaded by where the system does not tell."""

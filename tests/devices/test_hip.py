@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from devices.differential import assert_same, compare, joined, make_step
 from devices.random_model import RandomModel
-from hip_host import compile_kernels, link_library
+from hip_host import link_library
 from numpy.typing import NDArray
 
 from hipfire.devices.base import CancelFlag, Limits, Step
@@ -37,11 +37,6 @@ SHAPES = [
     RandomModel(architecture="gemma3", n_layers=1, n_heads=2, n_kv_heads=1, head_dim=256, window=9, interleaved=False),
 ]
 WAVES = {"gfx1030": 32, "gfx906": 64}
-
-
-@pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return compile_kernels(tmp_path_factory.mktemp("hip"))
 
 
 @pytest.fixture(scope="session", params=WAVES)
@@ -169,11 +164,14 @@ def test_what_shares_the_step_does_not_change_a_bit(device: HipDevice) -> None:
 
 
 def test_a_copied_state_goes_on_as_the_original(device: HipDevice) -> None:
-    program, tensors = RandomModel(n_layers=2, n_embd=32, n_ff=32).build()
+    # Several heads: each has a plane of its own, and the last one's lies far from the first one's.
+    program, tensors = RandomModel(n_layers=2, n_embd=48, n_ff=32, n_heads=3, n_kv_heads=3).build()
     limits = Limits(max_tokens=37, max_outputs=37, n_slots=3, max_seq=64)
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     executable.run(make_step(TOKENS[:37], slot=0), CancelFlag())
     expected = executable.run(make_step(TOKENS[37:40], start=37, slot=0), CancelFlag()).copy()
+    # What the copy does not replace is another sequence's.
+    executable.run(make_step(TOKENS[50:87], slot=2), CancelFlag())
     executable.copy_state(0, 2, 37)
     found = executable.run(make_step(TOKENS[37:40], start=37, slot=2), CancelFlag()).copy()
     executable.close()
