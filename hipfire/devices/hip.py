@@ -6,10 +6,8 @@ Knows no model and no file format.
 
 import ctypes
 import logging
-import sysconfig
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
 import attrs
 import numpy as np
@@ -21,12 +19,14 @@ from hipfire.devices.hip_graphs import StepGraphs
 from hipfire.devices.hip_launches import LaunchLists
 from hipfire.devices.hip_lowering import Addresses, StepShape, max_chunks_of, n_chunks_of, partial_nbytes
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
+from hipfire.devices.host_memory import available_nbytes
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
 from hipfire.hip.card_users import other_users
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
 from hipfire.hip.runtime import Runtime
+from hipfire.hip.shared_memory import shared_free_nbytes
 from hipfire.kernels.hip_table import KV_TYPES, MAX_HEAD_DIM
 from hipfire.kernels.hsaco import code_objects, is_covered
 from hipfire.kernels.library import Library
@@ -63,7 +63,7 @@ class HipDevice:
 
         Raises DeviceError: NoHip without a runtime library, others that say what to do.
         """
-        library = open_library(library_paths([Path(sysconfig.get_path("purelib"))]))
+        library = open_library(library_paths())
         gpus = list_devices(library)
         if not gpus:
             advice = why_no_device()
@@ -79,6 +79,10 @@ class HipDevice:
 
     def free_nbytes(self) -> int | None:
         """See `Device.free_nbytes`."""
+        if self.gpu.integrated:
+            shared = shared_free_nbytes(self.gpu.pci, available_nbytes())
+            if shared is not None:
+                return shared
         with ExitStack() as cleanup:
             runtime = Runtime(self.library, self.gpu.index)
             cleanup.callback(runtime.close)

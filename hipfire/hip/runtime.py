@@ -1,7 +1,6 @@
 """One GPU in use: its memory, code objects and stream. Everything that is taken is given back by `close`."""
 
 import ctypes
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,6 +17,8 @@ from hipfire.hip.functions import (
 from hipfire.hip.library import HipError, HipLibrary
 
 MIB = 1 << 20
+
+_LESS = "use a shorter context, fewer sequences or a smaller model, or close what else uses the GPU"
 
 
 class Runtime:
@@ -55,31 +56,30 @@ class Runtime:
 
     def allocate(self, nbytes: int, what: str) -> int:
         """Device memory; its address. Raises OutOfMemory that says what it was for."""
-        return self._allocate(nbytes, what, lambda: self._new("hipMalloc", "hipFree", max(nbytes, 1)))
+        try:
+            return self._new("hipMalloc", "hipFree", max(nbytes, 1))
+        except HipError as error:
+            if error.status != OUT_OF_MEMORY:
+                raise
+            free, total = (number // MIB for number in self.memory())
+            message = f"{what} needs {-(-nbytes // MIB)} MiB of the GPU's memory, {free} of {total} MiB are free"
+            raise OutOfMemory(message, hint=_LESS) from error
 
     def allocate_pinned(self, nbytes: int, what: str) -> int:
-        """Host memory that the device copies from and to by itself; its address."""
-        flags = HOST_MAPPED | HOST_COHERENT
-        return self._allocate(nbytes, what, lambda: self._new("hipHostMalloc", "hipHostFree", max(nbytes, 1), flags))
+        """Host memory that the device copies from and to by itself; its address. Raises OutOfMemory."""
+        try:
+            return self._new("hipHostMalloc", "hipHostFree", max(nbytes, 1), HOST_MAPPED | HOST_COHERENT)
+        except HipError as error:
+            if error.status != OUT_OF_MEMORY:
+                raise
+            message = f"{what} needs {-(-nbytes // MIB)} MiB of the host's memory in one piece for the GPU to use"
+            raise OutOfMemory(message, hint=_LESS) from error
 
     def device_address(self, pinned: int) -> int:
         """Where kernels find pinned host memory."""
         address = ctypes.c_void_p()
         self.library.call("hipHostGetDevicePointer", ctypes.byref(address), pinned, 0)
         return address.value or 0
-
-    def _allocate(self, nbytes: int, what: str, allocate: Callable[[], int]) -> int:
-        try:
-            return allocate()
-        except HipError as error:
-            if error.status != OUT_OF_MEMORY:
-                raise
-            free, total = self.memory()
-            raise OutOfMemory(
-                f"{what} needs {-(-nbytes // MIB)} MiB of the GPU's memory, "
-                f"{free // MIB} of {total // MIB} MiB are free",
-                hint="use a shorter context, fewer sequences or a smaller model, or close what else uses the GPU",
-            ) from error
 
     def upload(self, target: int, source: int, nbytes: int) -> None:
         """Host to device; the host's memory may be used again at once."""

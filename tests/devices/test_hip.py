@@ -6,6 +6,7 @@ Its kernels' sources run on this CPU; whether the machine code does the same is 
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 from devices.differential import assert_same, compare, joined, make_step
@@ -206,6 +207,21 @@ def test_load_nbytes_is_what_load_takes_and_close_gives_back(device: HipDevice) 
     executable.close()
     with pytest.raises(DeviceError, match="closed"):
         executable.run(make_step([1]), CancelFlag())
+
+
+def test_an_integrated_gpu_has_what_the_host_can_give(device: HipDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def shared(pci: str, host_nbytes: int | None) -> int:
+        asked.append((pci, host_nbytes))
+        return 12345
+
+    monkeypatch.setattr("hipfire.devices.hip.shared_free_nbytes", shared)
+    monkeypatch.setattr("hipfire.devices.hip.available_nbytes", lambda: 67890)
+    assert device.free_nbytes() != 12345
+    integrated = HipDevice(device.library, attrs.evolve(device.gpu, integrated=True), device.packing, 1)
+    assert integrated.free_nbytes() == 12345
+    assert asked == [(device.gpu.pci, 67890)]
 
 
 def test_what_the_kernels_cannot_do_is_refused_before_anything_is_taken(device: HipDevice) -> None:

@@ -17,15 +17,16 @@ from devices.random_model import RandomModel
 from hip_host import link_library
 from numpy.typing import NDArray
 
-from hipfire.devices import hip_graphs
+from hipfire.devices import hip_graphs, hip_launches
 from hipfire.devices.base import CancelFlag, Executable, Limits
 from hipfire.devices.hip import HipDevice
-from hipfire.devices.hip_lowering import n_chunks_of
+from hipfire.devices.hip_lowering import Addresses, LaunchSpec, StepShape, lower, n_chunks_of
 from hipfire.errors import DeviceLost, StepCancelled
 from hipfire.hip.device_list import list_devices
 from hipfire.hip.functions import GRAPH_FUNCTIONS
 from hipfire.hip.library import HipLibrary
 from hipfire.kernels.select import load_variant, machine_variants
+from hipfire.program.program import Program
 
 pytestmark = pytest.mark.slow  # the kernels are compiled
 
@@ -159,6 +160,22 @@ def test_the_least_recently_used_graph_makes_room(library: WatchedLibrary, monke
         step(executable, 2)
         assert library.calls["hipStreamSynchronize"] == 1
     assert library.calls["hipGraphExecDestroy"] == 2
+
+
+def test_the_least_recently_used_list_makes_room(library: WatchedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hip_launches, "MAX_LISTS", 2)
+    made: list[int] = []
+
+    def counted(program: Program, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+        made.append(shape.n_tokens)
+        return lower(program, at, shape)
+
+    monkeypatch.setattr(hip_launches, "lower", counted)
+    with loaded(library) as executable:
+        for n in (1, 2, 1, 3, 1, 2):
+            executable.run(make_step(TOKENS[:n], outputs=[]), CancelFlag())
+    # Three rows took the place of two, not of one.
+    assert made == [1, 2, 3, 2]
 
 
 def test_a_cancelled_step_launches_nothing(library: WatchedLibrary, one_by_one: list[bytes]) -> None:
