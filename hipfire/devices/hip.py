@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hipfire.devices.arena import Plan, plan_buffers
-from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary
 from hipfire.devices.hip_graphs import StepGraphs
 from hipfire.devices.hip_launches import LaunchLists
 from hipfire.devices.hip_lowering import Addresses, StepShape, max_chunks_of, n_chunks_of, partial_nbytes
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_memory import available_nbytes
 from hipfire.devices.host_processors import n_usable_cores
+from hipfire.devices.logits import Logits, best_of
+from hipfire.devices.native_row_math import NativeRowMath
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
 from hipfire.hip.card_users import other_users
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
@@ -56,6 +58,7 @@ class HipDevice:
         self.packing = packing
         self.n_threads = n_threads
         self.library = library
+        self.row_math = NativeRowMath(packing)
 
     @classmethod
     def open(cls, wanted: str | None, n_threads: int | None) -> "HipDevice":
@@ -126,6 +129,7 @@ class _Sizes:
         kv_cache = "f16" if limits.kv_cache == "auto" else limits.kv_cache
         if kv_cache not in KV_TYPES:
             raise DeviceError(f"the hip device has no {kv_cache} KV cache", hint=f"choose one of {', '.join(KV_TYPES)}")
+        check_vocabulary(program)
         for state in program.states:
             if state.head_dim % 8 or state.head_dim > MAX_HEAD_DIM:
                 raise DeviceError(f"the hip device has no kernels for heads of {state.head_dim}")
@@ -165,6 +169,7 @@ class HipExecutable:
         keep_buffers: bool,
     ) -> None:
         self._program = program
+        self._row_math = device.row_math
         self._limits = limits
         self._keep_buffers = keep_buffers
         self._sizes = _Sizes.of(program, limits, device.packing, keep=keep_buffers)
@@ -182,7 +187,7 @@ class HipExecutable:
             self._cleanup = cleanup.pop_all()
         self._is_open = True
 
-    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
+    def run(self, step: Step, cancel: CancelFlag) -> Logits:
         """See `Executable.run`. Raises DeviceLost where the GPU failed: no later step can succeed."""
         if not self._is_open:
             raise DeviceError("the model was closed")
@@ -197,13 +202,13 @@ class HipExecutable:
         )
         self._write_step(step)
         try:
-            logits = self._graphs.run(self._shape, lambda: self._launches.enqueue(self._shape), self._download)
+            rows = self._graphs.run(self._shape, lambda: self._launches.enqueue(self._shape), self._download)
         except HipError as error:
             self._runtime.is_lost = True
             raise DeviceLost(f"the GPU failed: {error.message}") from error
         if cancel.is_set():
             raise StepCancelled("the step was cancelled")
-        return logits
+        return Logits(best=best_of(rows, step.n_best, self._row_math), rows=rows)
 
     def _download(self) -> NDArray[np.float32]:
         """Wait for the step, and take its logits."""

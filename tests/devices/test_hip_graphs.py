@@ -88,7 +88,9 @@ def loaded(library: WatchedLibrary, *, graphs: bool = True, n_slots: int = 1) ->
 
 def decode(executable: Executable, positions: Sequence[int], slot: int = 0) -> list[NDArray[np.float32]]:
     """Logits of one token after the other."""
-    return [executable.run(make_step([TOKENS[at]], start=at, slot=slot), CancelFlag())[0].copy() for at in positions]
+    return [
+        executable.run(make_step([TOKENS[at]], start=at, slot=slot), CancelFlag()).whole()[0].copy() for at in positions
+    ]
 
 
 def bits(logits: Sequence[NDArray[np.float32]]) -> list[bytes]:

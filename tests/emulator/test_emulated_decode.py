@@ -33,7 +33,7 @@ def loaded(device: HipDevice, *, graphs: bool = True) -> Iterator[Executable]:
 
 
 def run(executable: Executable, position: int) -> NDArray:
-    return executable.run(make_step([TOKENS[position]], start=position), CancelFlag()).copy()
+    return executable.run(make_step([TOKENS[position]], start=position), CancelFlag()).whole().copy()
 
 
 def test_a_graph_gives_the_bits_of_launches_one_by_one(
