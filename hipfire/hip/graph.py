@@ -2,8 +2,6 @@
 
 import ctypes
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from hipfire.hip.functions import CAPTURE_THREAD_LOCAL, GRAPH_FUNCTIONS
 from hipfire.hip.library import HipLibrary
@@ -67,12 +65,4 @@ class Graph:
         """Give it back, once the stream is empty. Idempotent."""
         handle, self._handle = self._handle, None
         if handle is not None and not self._runtime.is_lost:
-            self._runtime.library.call("hipGraphExecDestroy", handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+            self._runtime.library.status("hipGraphExecDestroy", handle)
