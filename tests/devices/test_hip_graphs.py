@@ -61,9 +61,9 @@ class WatchedLibrary(HipLibrary):
 
 
 @pytest.fixture(scope="module")
-def path(kernels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+def path(hip_kernels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("hip") / "library"
-    return str(link_library(folder, kernels, arch="gfx1030", wave_size=32))
+    return str(link_library(folder, hip_kernels, arch="gfx1030", wave_size=32))
 
 
 @pytest.fixture
