@@ -135,7 +135,7 @@ def test_a_sequence_that_grows_needs_few_graphs(library: WatchedLibrary) -> None
     answers = []
     for graphs in (False, True):
         with loaded(library, graphs=graphs) as executable:
-            executable.run(make_step(TOKENS[:125], outputs=[]), CancelFlag())
+            # What comes before is zeros, which will do.
             answers.append(bits(decode(executable, range(125, 134))))
             assert library.calls["hipStreamBeginCapture"] == 2 * graphs
     assert answers[0] == answers[1]
