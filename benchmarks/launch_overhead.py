@@ -178,7 +178,9 @@ def decode_steps(n: int) -> Iterator[Step]:
     """One token after the other, over again when the context is full."""
     for position in itertools.islice(itertools.cycle(range(MAX_SEQ)), n):
         numbers = np.array([[1], [position], [0], [0]], np.int32)
-        yield Step(token_ids=numbers[0], positions=numbers[1], slots=numbers[2], output_rows=numbers[3])
+        yield Step(
+            token_ids=numbers[0], positions=numbers[1], slots=numbers[2], output_rows=numbers[3], n_best=1, whole=False
+        )
 
 
 def measure(executable: Executable, steps: Sequence[Step]) -> float:

@@ -17,12 +17,19 @@ from hipfire.devices.arena import Plan
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary
 from hipfire.devices.hip_graphs import StepGraphs
 from hipfire.devices.hip_launches import LaunchLists
-from hipfire.devices.hip_lowering import Addresses, StepShape, max_chunks_of, n_chunks_of, partial_nbytes
+from hipfire.devices.hip_lowering import (
+    Addresses,
+    StepShape,
+    max_chunks_of,
+    n_chunks_of,
+    n_slices_of,
+    partial_nbytes,
+)
 from hipfire.devices.hip_plan import plan_program
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_memory import available_nbytes
 from hipfire.devices.host_processors import n_usable_cores
-from hipfire.devices.logits import Logits, best_of
+from hipfire.devices.logits import MAX_BEST, Best, Logits
 from hipfire.devices.native_row_math import NativeRowMath
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
 from hipfire.hip.card_users import other_users
@@ -30,7 +37,7 @@ from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
 from hipfire.hip.runtime import Runtime
 from hipfire.hip.shared_memory import shared_free_nbytes
-from hipfire.kernels.hip_table import KV_TYPES, MAX_HEAD_DIM
+from hipfire.kernels.hip_table import BEST_COUNTS, KV_TYPES, MAX_HEAD_DIM
 from hipfire.kernels.hsaco import code_objects, is_covered
 from hipfire.kernels.library import Library
 from hipfire.kernels.select import load_variant, machine_variants
@@ -44,6 +51,8 @@ KV_TILE = 32
 """Positions of a slot are allocated in multiples of this (attention.hip)."""
 MAX_PARTIALS_NBYTES = 64 << 20
 """Room for partial results of attention; more rows than fit take more launches."""
+_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32)])
+"""An entry of Addresses.best (sampling.hip)."""
 _KV_NBYTES = {"f16": 2, "f32": 4}
 
 
@@ -122,6 +131,8 @@ class _Sizes:
     max_chunks: int
     partials_a_row: int
     max_partial_rows: int
+    best: int
+    lists: int
     kv_cache: str
     max_seq: int
 
@@ -147,13 +158,15 @@ class _Sizes:
             max_chunks=max_chunks,
             partials_a_row=partials,
             max_partial_rows=max(min(MAX_PARTIALS_NBYTES // partials, limits.max_tokens), 1),
+            best=limits.max_outputs * MAX_BEST * _CANDIDATE.itemsize,
+            lists=limits.max_outputs * MAX_BEST * n_slices_of(program.logits.width) * 8,
             kv_cache=kv_cache,
             max_seq=max_seq,
         )
 
     @property
     def nbytes(self) -> int:
-        held = self.weights.nbytes + sum(self.states.values())
+        held = self.weights.nbytes + sum(self.states.values()) + self.best + self.lists
         return self.plan.nbytes + held + self.partials_a_row * self.max_partial_rows
 
 
@@ -170,7 +183,6 @@ class HipExecutable:
         keep_buffers: bool,
     ) -> None:
         self._program = program
-        self._row_math = device.row_math
         self._limits = limits
         self._keep_buffers = keep_buffers
         self._sizes = _Sizes.of(program, limits, device.packing, keep=keep_buffers)
@@ -200,24 +212,22 @@ class HipExecutable:
             n_tokens=len(step.token_ids),
             n_outputs=len(step.output_rows),
             n_chunks=n_chunks_of(int(step.positions.max()) + 1, self._sizes.max_chunks),
+            n_best=min(count for count in BEST_COUNTS if count >= step.n_best),
         )
         self._write_step(step)
         try:
-            rows = self._graphs.run(self._shape, lambda: self._launches.enqueue(self._shape), self._download)
+            self._graphs.run(
+                self._shape, lambda: self._launches.enqueue(self._shape), lambda: self._download(whole=step.whole)
+            )
         except HipError as error:
             self._runtime.is_lost = True
             raise DeviceLost(f"the GPU failed: {error.message}") from error
         if cancel.is_set():
             raise StepCancelled("the step was cancelled")
-        return Logits(best=best_of(rows, step.n_best, self._row_math), rows=rows)
-
-    def _download(self) -> NDArray[np.float32]:
-        """Wait for the step, and take its logits."""
-        logits, nbytes = self._program.logits, self._host_logits[: self._shape.n_outputs].nbytes
-        if nbytes:
-            self._runtime.enqueue_download(self._host_logits.ctypes.data, self._address_of(logits), nbytes)
-        self._runtime.synchronize()
-        return self._host_logits[: self._shape.n_outputs]
+        return Logits(
+            best=self._best(step.n_best) if step.n_best else None,
+            rows=self._host_logits[: self._shape.n_outputs] if step.whole else None,
+        )
 
     def copy_state(self, source: int, target: int, n_positions: int) -> None:
         """See `Executable.copy_state`. In whole tiles: a few positions more than was asked for do no harm."""
@@ -242,6 +252,26 @@ class HipExecutable:
         self._is_open = False
         self._cleanup.close()
 
+    def _download(self, *, whole: bool) -> list[NDArray[np.generic]]:
+        """Wait for the step; what it left in the host's memory: logits, the highest logits."""
+        n_outputs, n_best = self._shape.n_outputs, self._shape.n_best
+        parts: list[tuple[NDArray[np.generic], int]] = []
+        if whole:
+            parts.append((self._host_logits[:n_outputs], self._address_of(self._program.logits)))
+        if n_best:
+            parts.append((self._host_best[: n_outputs * n_best], self._addresses.best))
+        for part, source in parts:
+            if part.nbytes:
+                self._runtime.enqueue_download(part.ctypes.data, source, part.nbytes)
+        self._runtime.synchronize()
+        return [part for part, _ in parts]
+
+    def _best(self, n_best: int) -> Best:
+        n_outputs, n_found = self._shape.n_outputs, self._shape.n_best
+        table = self._host_best[: n_outputs * n_found].reshape(n_outputs, n_found)
+        table = table[:, : min(n_best, self._program.logits.width)]
+        return Best(ids=np.ascontiguousarray(table["id"]), values=np.ascontiguousarray(table["logit"]))
+
     def _address_of(self, buffer: Buffer) -> int:
         address = self._addresses.buffer(buffer)
         assert address is not None
@@ -256,6 +286,8 @@ class HipExecutable:
         logits_shape = (limits.max_outputs, self._program.logits.width)
         pinned = runtime.allocate_pinned(logits_shape[0] * logits_shape[1] * 4, "the logits")
         self._host_logits = _floats_at(pinned, logits_shape)
+        pinned = runtime.allocate_pinned(sizes.best, "the highest logits")
+        self._host_best = np.frombuffer(_bytes_at(pinned, sizes.best), _CANDIDATE)
         states = {}
         for name, nbytes in sizes.states.items():
             states[name] = runtime.allocate(nbytes, "the KV cache")
@@ -280,6 +312,8 @@ class HipExecutable:
             max_partial_rows=sizes.max_partial_rows,
             kv_cache=sizes.kv_cache,
             max_seq=sizes.max_seq,
+            lists=runtime.allocate(sizes.lists, "the highest logits"),
+            best=runtime.allocate(sizes.best, "the highest logits"),
         )
         runtime.synchronize()
 
