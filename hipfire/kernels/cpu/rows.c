@@ -4,23 +4,26 @@
 #include "kernels.h"
 #include "kv.h"
 
+/* x + ROUNDING is a float whose lowest bits are the nearest integer to x, ties to even, for |x| < 2**22. */
+#define ROUNDING 12582912.0f
+
 /* 32 floats to int16: d = max |x| / 32767, q to the nearest, ties to even. A value that is not finite makes d not
- * finite, so that it cannot vanish unseen. */
+ * finite, so that it cannot vanish unseen: as integers, the bits of infinity and NaN are larger than those of numbers. */
 INLINE void quantise_block(const float *x, struct q16_block *out)
 {
     const f32x16 v[2] = {load_f32x16(x), load_f32x16(x + LANES)};
-    const f32x16 largest = larger(larger(v[0], -v[0]), larger(v[1], -v[1]));
-    const f32x16 poison = v[0] * splat(0.0f) + v[1] * splat(0.0f);
-    const float top = largest_lane(largest) + sum_lanes(poison);
+    const i32x16 largest = __builtin_elementwise_max((i32x16)v[0] & INT32_MAX, (i32x16)v[1] & INT32_MAX);
+    const int32_t top_bits = __builtin_reduce_max(largest);
+    float top;
+    memcpy(&top, &top_bits, sizeof top);
     const float inverse = top > 0.0f ? 32767.0f / top : 0.0f;
     int32_t sum[2];
     out->d = top / 32767.0f;
     for (int i = 0; i < 2; i++) {
-        const i32x16 whole = __builtin_convertvector(nearest(v[i] * splat(inverse)), i32x16);
-        const i16x16 q = __builtin_convertvector(whole, i16x16);
-        store_i16x16(out->q + i * LANES,
-                     __builtin_shufflevector(q, q, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
-        sum[i] = __builtin_reduce_add(whole);
+        const i16x32 words = (i16x32)(v[i] * splat(inverse) + splat(ROUNDING));
+        const i16x16 q = __builtin_shufflevector(words, words, 0, 4, 2, 6, 8, 12, 10, 14, 16, 20, 18, 22, 24, 28, 26, 30);
+        store_i16x16(out->q + i * LANES, q);
+        sum[i] = __builtin_reduce_add(add_dot8((i32x8){0}, q, (i16x16){0} + 1));
         out->sum[i] = out->d * (float)sum[i];
     }
     out->all = out->d * (float)(sum[0] + sum[1]);
