@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hipfire.devices.arena import Plan, plan_buffers
-from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary
 from hipfire.devices.hip_launches import LaunchLists
 from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, partial_nbytes
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_processors import n_usable_cores
+from hipfire.devices.logits import Logits, best_of
+from hipfire.devices.native_row_math import NativeRowMath
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
 from hipfire.hip.card_users import other_users
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
@@ -55,6 +57,7 @@ class HipDevice:
         self.packing = packing
         self.n_threads = n_threads
         self.library = library
+        self.row_math = NativeRowMath(packing)
 
     @classmethod
     def open(cls, wanted: str | None, n_threads: int | None) -> "HipDevice":
@@ -121,6 +124,7 @@ class _Sizes:
         kv_cache = "f16" if limits.kv_cache == "auto" else limits.kv_cache
         if kv_cache not in KV_TYPES:
             raise DeviceError(f"the hip device has no {kv_cache} KV cache", hint=f"choose one of {', '.join(KV_TYPES)}")
+        check_vocabulary(program)
         for state in program.states:
             if state.head_dim % 8 or state.head_dim > MAX_HEAD_DIM:
                 raise DeviceError(f"the hip device has no kernels for heads of {state.head_dim}")
@@ -160,6 +164,7 @@ class HipExecutable:
         keep_buffers: bool,
     ) -> None:
         self._program = program
+        self._row_math = device.row_math
         self._limits = limits
         self._keep_buffers = keep_buffers
         self._sizes = _Sizes.of(program, limits, device.packing, keep=keep_buffers)
@@ -175,7 +180,7 @@ class HipExecutable:
             self._cleanup = cleanup.pop_all()
         self._is_open = True
 
-    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
+    def run(self, step: Step, cancel: CancelFlag) -> Logits:
         """See `Executable.run`. Raises DeviceLost where the GPU failed: no later step can succeed."""
         if not self._is_open:
             raise DeviceError("the model was closed")
@@ -200,7 +205,8 @@ class HipExecutable:
             raise DeviceLost(f"the GPU failed: {error.message}") from error
         if cancel.is_set():
             raise StepCancelled("the step was cancelled")
-        return self._host_logits[: self._shape.n_outputs]
+        rows = self._host_logits[: self._shape.n_outputs]
+        return Logits(best=best_of(rows, step.n_best, self._row_math), rows=rows)
 
     def copy_state(self, source: int, target: int, n_positions: int) -> None:
         """See `Executable.copy_state`. In whole tiles: a few positions more than was asked for do no harm."""

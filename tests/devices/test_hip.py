@@ -120,7 +120,7 @@ def run_chunks(device: HipDevice, model: RandomModel, kv_cache: str, size: int, 
     try:
         for at in range(0, n, size):
             chunk = TOKENS[at : min(at + size, n)]
-            logits = executable.run(make_step(chunk, start=at, outputs=[len(chunk) - 1]), CancelFlag())
+            logits = executable.run(make_step(chunk, start=at, outputs=[len(chunk) - 1]), CancelFlag()).whole()
         return logits.copy()
     finally:
         executable.close()
@@ -162,8 +162,8 @@ def test_what_shares_the_step_does_not_change_a_bit(device: HipDevice) -> None:
     alone, other = make_step(TOKENS[:5], slot=0), make_step(TOKENS[30:37], slot=1)
     limits = Limits(max_tokens=12, max_outputs=12, n_slots=2, max_seq=32)
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
-    expected = executable.run(alone, CancelFlag()).copy()
-    found = executable.run(joined(other, alone), CancelFlag())[7:].copy()
+    expected = executable.run(alone, CancelFlag()).whole().copy()
+    found = executable.run(joined(other, alone), CancelFlag()).whole()[7:].copy()
     executable.close()
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
@@ -173,9 +173,9 @@ def test_a_copied_state_goes_on_as_the_original(device: HipDevice) -> None:
     limits = Limits(max_tokens=37, max_outputs=37, n_slots=3, max_seq=64)
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     executable.run(make_step(TOKENS[:37], slot=0), CancelFlag())
-    expected = executable.run(make_step(TOKENS[37:40], start=37, slot=0), CancelFlag()).copy()
+    expected = executable.run(make_step(TOKENS[37:40], start=37, slot=0), CancelFlag()).whole().copy()
     executable.copy_state(0, 2, 37)
-    found = executable.run(make_step(TOKENS[37:40], start=37, slot=2), CancelFlag()).copy()
+    found = executable.run(make_step(TOKENS[37:40], start=37, slot=2), CancelFlag()).whole().copy()
     executable.close()
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
