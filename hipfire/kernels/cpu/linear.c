@@ -15,7 +15,7 @@ enum {
     ROWS_AT_ONCE = 4,
 #endif
     FEW_ROWS = 4,
-    ROW_BLOCK = 120, /* activation rows of one work item: they stay in the second-level cache */
+    ROW_BLOCK = 132, /* activation rows of one work item: they stay in the second-level cache */
 };
 
 /* Before the loop over the columns of a tile. Where the rows' sums leave few registers, it must stay a loop: all of its

@@ -36,11 +36,18 @@ static void quantise_row(const float *x, uint8_t *rows, int64_t n, int64_t row)
         quantise_block(x + b * TILE_COLUMNS, out + b);
 }
 
+/* Where a row-wise op puts its floats. Where only the integers are read, that is the thread's scratch, which has more
+ * room than a matrix has columns: it stays in the cache, the whole buffer would go to memory and back. */
+static float *out_row(const struct op *op, int64_t row, struct worker *worker)
+{
+    return op->out ? op->out + row * op->width_out : (float *)worker->scratch;
+}
+
 /* What a row-wise op leaves behind besides its floats. */
-static void finish_row(const struct op *op, int64_t row)
+static void finish_row(const struct op *op, int64_t row, const float *out)
 {
     if (op->out_q16)
-        quantise_row(op->out + row * op->width_out, op->out_q16, op->width_out, row);
+        quantise_row(out, op->out_q16, op->width_out, row);
 }
 
 /* out_q16 = x, for what an op that is not row-wise wrote. */
@@ -80,8 +87,9 @@ void run_rms_norm(const struct op *op, const struct step *step, struct worker *w
     const int64_t n_rows = rows_of(op, step), width = op->width_out;
     for (int64_t row; (row = pool_claim(worker, n_rows, 1)) < n_rows;) {
         const float *residual = op->residual ? op->residual + row * width : NULL;
-        rms_norm(op->x + row * width, op->weight, residual, op->eps, op->out + row * width, (int)width);
-        finish_row(op, row);
+        float *out = out_row(op, row, worker);
+        rms_norm(op->x + row * width, op->weight, residual, op->eps, out, (int)width);
+        finish_row(op, row, out);
     }
 }
 
@@ -116,12 +124,12 @@ void run_gated(const struct op *op, const struct step *step, struct worker *work
     const int64_t n_rows = rows_of(op, step), n = op->width_out;
     for (int64_t row; (row = pool_claim(worker, n_rows, 1)) < n_rows;) {
         const float *gate = op->x + row * op->width_in;
-        float *out = op->out + row * n;
+        float *out = out_row(op, row, worker);
         if (op->activation == ACTIVATION_SILU)
             gate_row(silu, gate, gate + n, out, n);
         else
             gate_row(gelu_tanh, gate, gate + n, out, n);
-        finish_row(op, row);
+        finish_row(op, row, out);
     }
 }
 
@@ -130,8 +138,9 @@ void run_gather_outputs(const struct op *op, const struct step *step, struct wor
 {
     const int64_t width = op->width_out;
     for (int64_t row; (row = pool_claim(worker, step->n_outputs, 1)) < step->n_outputs;) {
-        memcpy(op->out + row * width, op->x + step->output_rows[row] * width, (size_t)width * sizeof(float));
-        finish_row(op, row);
+        float *out = out_row(op, row, worker);
+        memcpy(out, op->x + step->output_rows[row] * width, (size_t)width * sizeof(float));
+        finish_row(op, row, out);
     }
 }
 
@@ -149,20 +158,29 @@ void run_rope_angles(const struct op *op, const struct step *step, struct worker
     }
 }
 
+/* Turn pairs of x that lie `distance` apart, the next pair `stride` further: x + i y times cosine + i sine. */
+INLINE void rotate_pairs(const float *restrict angles, int n, int stride, int distance, float *restrict x)
+{
+    for (int i = 0; i < n; i++) {
+        const float cosine = angles[i], sine = angles[n + i];
+        const float a = x[i * stride], b = x[i * stride + distance];
+        x[i * stride] = a * cosine - b * sine;
+        x[i * stride + distance] = a * sine + b * cosine;
+    }
+}
+
 /* A head of Q or K: normalised, rotated, written to out. */
 static void rotate_head(const struct op *op, const float *x, const float *norm, const float *angles, float *out)
 {
-    const int n = op->n_rot / 2, stride = op->interleaved ? 2 : 1, pair = op->interleaved ? 1 : n;
+    const int n = op->n_rot / 2;
     if (norm)
         rms_norm(x, norm, NULL, op->eps, out, op->head_dim);
     else
         memcpy(out, x, (size_t)op->head_dim * sizeof(float));
-    for (int i = 0; i < n; i++) {
-        const float cosine = angles[i], sine = angles[n + i];
-        const float a = out[i * stride], b = out[i * stride + pair];
-        out[i * stride] = a * cosine - b * sine;
-        out[i * stride + pair] = a * sine + b * cosine;
-    }
+    if (op->interleaved)
+        rotate_pairs(angles, n, 2, 1, out);
+    else
+        rotate_pairs(angles, n, 1, n, out);
 }
 
 /* Rotate Q to out, K to keys, V to values; the layouts of the state are in kv.h. */
