@@ -15,10 +15,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from hipfire.devices.arena import Plan, plan_buffers
+from hipfire.devices.arena import Plan
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary
 from hipfire.devices.hip_launches import LaunchLists
 from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, partial_nbytes
+from hipfire.devices.hip_plan import plan_program
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.devices.logits import Logits, best_of
@@ -135,7 +136,7 @@ class _Sizes:
         )
         shape = StepShape(n_tokens=limits.max_tokens, n_outputs=limits.max_outputs, n_chunks=max_chunks)
         return cls(
-            plan=plan_buffers(program, shape.n_rows, keep=keep),
+            plan=plan_program(program, shape.n_rows, keep=keep),
             weights=place_weights(program, packing),
             states={state.name: _state_nbytes(state, limits.n_slots, max_seq, kv_cache) for state in program.states},
             max_chunks=max_chunks,

@@ -9,7 +9,8 @@ from typing import Any
 import attrs
 
 from hipfire.devices.arena import Plan
-from hipfire.kernels.hip_table import CHUNK, KERNELS, ROWS_AT_ONCE
+from hipfire.devices.hip_plan import quantises_in_passing
+from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, ROWS_AT_ONCE
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Symbol, Weight
 from hipfire.program.program import Program
@@ -64,6 +65,16 @@ class Addresses:
         """A buffer's floats; null for none."""
         return None if buffer is None else self.arena + self.plan.floats[buffer.name].offset
 
+    def out(self, buffer: Buffer) -> int | None:
+        """Where an op writes a buffer's floats; null where nobody reads them."""
+        region = self.plan.floats.get(buffer.name)
+        return None if region is None else self.arena + region.offset
+
+    def q16(self, buffer: Buffer) -> int | None:
+        """A buffer as integers of 16 bits; null where nobody reads those."""
+        region = self.plan.quantised.get(buffer.name)
+        return None if region is None else self.arena + region.offset
+
     def follows(self, weight: Weight | None, other: Weight | None) -> bool:
         """Whether the other begins where the weight ends, and no row group is shared."""
         if weight is None or other is None or weight.shape[0] % GROUP:
@@ -76,7 +87,13 @@ class Addresses:
 
 def lower(program: Program, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     """The launches of a step of this shape, in order."""
-    return [launch for op in program.ops if shape.n_rows(op.out) for launch in LOWER[type(op)](op, at, shape)]
+    launches = []
+    for op in program.ops:
+        if shape.n_rows(op.out):
+            launches += LOWER[type(op)](op, at, shape)
+            if not quantises_in_passing(op) and at.q16(op.out) is not None:
+                launches.append(_quantise(op.out, at, shape))
+    return launches
 
 
 def _blocks(n: int, size: int) -> int:
@@ -86,6 +103,16 @@ def _blocks(n: int, size: int) -> int:
 def _elements(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
     """A thread an element: columns along x, rows along y."""
     return LaunchSpec(kernel, (_blocks(n, KERNELS[kernel].n_threads), n_rows, 1), arguments)
+
+
+def _quads(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
+    """A thread four elements: columns along x, rows along y."""
+    return LaunchSpec(kernel, (_blocks(n, QUAD * KERNELS[kernel].n_threads), n_rows, 1), arguments)
+
+
+def _quantise(buffer: Buffer, at: Addresses, shape: StepShape) -> LaunchSpec:
+    arguments = {"x": at.buffer(buffer), "out_q16": at.q16(buffer), "n": buffer.width}
+    return _quads("quantise", buffer.width, shape.n_rows(buffer), arguments)
 
 
 def _embed(op: ops.Embed, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
@@ -104,7 +131,8 @@ def _rms_norm(op: ops.RmsNorm, at: Addresses, shape: StepShape) -> list[LaunchSp
         "x": at.buffer(op.x),
         "weight": at.weight(op.weight),
         "residual": at.buffer(op.residual),
-        "out": at.buffer(op.out),
+        "out": at.out(op.out),
+        "out_q16": at.q16(op.out),
         "n": op.x.width,
         "eps": op.eps,
     }
@@ -212,7 +240,8 @@ def _attention(op: ops.Attention, at: Addresses, shape: StepShape) -> list[Launc
         }
         grid = (shape.n_chunks, op.keys.n_kv_heads, n_rows)
         launches.append(LaunchSpec(f"attention_{at.kv_cache}", grid, shared | arguments))
-        join = shared | {"out": at.buffer(op.out)}
+        out_q16 = at.q16(op.out) if quantises_in_passing(op) else None
+        join = shared | {"out": at.out(op.out), "out_q16": out_q16}
         launches.append(LaunchSpec("attention_join", (op.n_heads, n_rows, 1), join))
     return launches
 
@@ -228,8 +257,8 @@ def n_chunks_of(n_positions: int) -> int:
 
 
 def _gated(op: ops.Gated, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
-    arguments = {"x": at.buffer(op.x), "out": at.buffer(op.out), "n": op.out.width}
-    return [_elements(f"gated_{op.activation}", op.out.width, shape.n_rows(op.out), arguments)]
+    arguments = {"x": at.buffer(op.x), "out": at.out(op.out), "out_q16": at.q16(op.out), "n": op.out.width}
+    return [_quads(f"gated_{op.activation}", op.out.width, shape.n_rows(op.out), arguments)]
 
 
 def _gather_outputs(op: ops.GatherOutputs, at: Addresses, shape: StepShape) -> list[LaunchSpec]:

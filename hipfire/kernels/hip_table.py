@@ -31,6 +31,12 @@ ROWS_AT_ONCE = (1, 4)
 CHUNK = 128
 """Positions of a workgroup of the attention kernels (attention.hip)."""
 
+QUAD = 4
+"""Columns of a thread of the kernels that may write rows as integers of 16 bits (activations.h)."""
+
+Q16_TILE, Q16_TILE_NBYTES = 32, 80
+"""Columns and bytes of `struct activations`."""
+
 MAX_HEAD_DIM = 256
 KV_TYPES = ("f16", "f32")
 _TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int32, "f": ctypes.c_float}
@@ -72,13 +78,18 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
         yield f"rope_store_{kv}", Kernel("rows", 64, _ROPE_STORE)
         yield f"attention_{kv}", Kernel("attention", CHUNK, _ATTENTION)
     for activation in ("silu", "gelu_tanh"):
-        yield f"gated_{activation}", Kernel("rows", 256, "p:x p:out i:n")
-    yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out i:n f:eps")
+        yield f"gated_{activation}", Kernel("rows", 64, "p:x p:out p:out_q16 i:n")
+    yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out p:out_q16 i:n f:eps")
+    yield "quantise", Kernel("rows", 64, "p:x p:out_q16 i:n")
     yield "gather_outputs", Kernel("rows", 256, "p:x p:output_rows p:out i:n")
     yield "rope_angles", Kernel("rows", 64, "p:frequencies p:positions p:out i:n f:scale")
     yield (
         "attention_join",
-        Kernel("attention", 128, "p:partials p:positions p:out i:first_row i:n_heads i:dim i:window i:n_chunks"),
+        Kernel(
+            "attention",
+            64,
+            "p:partials p:positions p:out p:out_q16 i:first_row i:n_heads i:dim i:window i:n_chunks",
+        ),
     )
 
 

@@ -4,13 +4,11 @@ Its kernels' sources run on this CPU; whether the machine code does the same is 
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from devices.differential import assert_same, compare, joined, make_step
 from devices.random_model import RandomModel
-from hip_host import compile_kernels, link_library
 from numpy.typing import NDArray
 
 from hipfire.devices.base import CancelFlag, Limits, Step
@@ -19,10 +17,7 @@ from hipfire.devices.hip_lowering import partial_nbytes
 from hipfire.devices.reference import ReferenceDevice
 from hipfire.dtypes import DTYPES
 from hipfire.errors import DeviceError, DeviceLost, OutOfMemory, StepCancelled
-from hipfire.hip.device_list import list_devices
-from hipfire.hip.library import HipLibrary
 from hipfire.hip.runtime import Runtime
-from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.program import ops
 
 pytestmark = pytest.mark.slow  # the kernels are compiled
@@ -36,20 +31,11 @@ SHAPES = [
     RandomModel(n_heads=8, n_kv_heads=2, head_dim=8, n_rot=4, n_ff=33, biases=True, n_layers=1),
     RandomModel(architecture="gemma3", n_layers=1, n_heads=2, n_kv_heads=1, head_dim=256, window=9, interleaved=False),
 ]
-WAVES = {"gfx1030": 32, "gfx906": 64}
 
 
-@pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return compile_kernels(tmp_path_factory.mktemp("hip"))
-
-
-@pytest.fixture(scope="session", params=WAVES)
-def device(kernels: list[Path], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HipDevice:
-    folder = tmp_path_factory.mktemp("hip") / "library"
-    library = HipLibrary(str(link_library(folder, kernels, arch=request.param, wave_size=WAVES[request.param])))
-    (gpu,) = list_devices(library)
-    return HipDevice(library, gpu, load_variant(machine_variants()[0]), 1)
+@pytest.fixture
+def device(hip_device: HipDevice) -> HipDevice:
+    return hip_device
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@
  * Keys lie as [slot][kv head][position / 32][dim / 8][32 positions][8], so that the threads of a wave, a position each,
  * read one stretch of memory; values as [slot][kv head][position][dim]. max_seq is a multiple of 32, dim of 8.
  */
-#include "hip.h"
+#include "activations.h"
 
-enum { N_THREADS = 128, CHUNK = N_THREADS, MAX_HEAD_DIM = 256, MAX_WAVES = 4 };
+enum { N_THREADS = 128, CHUNK = N_THREADS, MAX_HEAD_DIM = 256, MAX_WAVES = 4, JOIN_THREADS = MAX_HEAD_DIM / 4 };
 
 INLINE float key_product(const half *key, const float *q)
 {
@@ -116,26 +116,27 @@ template <typename T> INLINE void attend(const head<T> *of, span seen, float *pa
 ATTENTION(f16, half)
 ATTENTION(f32, float)
 
-/* out = the weighted sum of a head's chunks over the sum of their weights. */
-KERNEL(N_THREADS)
-void attention_join(const float *partials, const int *positions, float *out, int first_row, int n_heads, int dim,
-                    int window, int n_chunks)
+/* out = the weighted sum of a head's chunks over the sum of their weights. A thread has four dims. */
+KERNEL(JOIN_THREADS)
+void attention_join(const float *partials, const int *positions, float *out, activations *out_q16, int first_row,
+                    int n_heads, int dim, int window, int n_chunks)
 {
-    const int h = block_x(), row = first_row + block_y();
+    const int h = block_x(), row = first_row + block_y(), i = 4 * thread();
     const int end = positions[row] + 1, begin = window && end > window ? end - window : 0;
     const float *chunks = partials + ((int64_t)block_y() * n_heads + h) * n_chunks * (dim + 2);
     const int first = begin / CHUNK, last = (end - 1) / CHUNK;
     float largest = -__builtin_inff();
     for (int c = first; c <= last; c++)
         largest = max_of(largest, chunks[(int64_t)c * (dim + 2)]);
-    for (int i = thread(); i < dim; i += N_THREADS) {
-        float total = 0.0f, sum = 0.0f;
-        for (int c = first; c <= last; c++) {
-            const float *chunk = chunks + (int64_t)c * (dim + 2);
-            const float share = exp_of(chunk[0] - largest);
-            total = fma_of(share, chunk[1], total);
-            sum = fma_of(share, chunk[2 + i], sum);
-        }
-        out[((int64_t)row * n_heads + h) * dim + i] = sum / total;
+    float total = 0.0f;
+    float4 sum = {};
+    for (int c = first; c <= last; c++) {
+        const float *chunk = chunks + (int64_t)c * (dim + 2);
+        const float share = exp_of(chunk[0] - largest);
+        const float4 part = load_quad(chunk + 2, i, dim);
+        total = fma_of(share, chunk[1], total);
+        for (int k = 0; k < 4; k++)
+            sum[k] = fma_of(share, part[k], sum[k]);
     }
+    put_quad(out, out_q16, (int64_t)row * n_heads + h, i, dim, sum / total);
 }
