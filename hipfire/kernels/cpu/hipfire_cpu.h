@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Raised with every change of a struct or function below; devices/cpu.py refuses a library of another number. */
-enum { ABI_VERSION = 7 };
+enum { ABI_VERSION = 8 };
 
 enum op_kind {
     OP_EMBED,
@@ -23,7 +23,7 @@ enum op_kind {
 };
 
 /* Element types of the keys and values (kv.h). */
-enum kv_format { KV_F32, KV_F16, KV_Q8 };
+enum kv_format { KV_F32, KV_F16, KV_Q16, KV_Q8, N_KV_FORMATS };
 
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
 
