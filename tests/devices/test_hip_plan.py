@@ -30,6 +30,8 @@ def launches(program: Program, *, n_tokens: int = 1, n_compute_units: int = 48) 
         max_partial_rows=n_tokens,
         kv_cache="f16",
         max_seq=32,
+        lists=1,
+        best=1,
         n_compute_units=n_compute_units,
     )
     return lower(program, at, shape)
