@@ -10,7 +10,7 @@ import attrs
 
 from hipfire.devices.arena import Plan
 from hipfire.devices.hip_plan import quantises_in_passing
-from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD
+from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, SLICE
 from hipfire.kernels.linear_kinds import GROUP, choose_kind, kinds_of
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Symbol, Weight
@@ -28,11 +28,21 @@ class LaunchSpec:
 
 @attrs.frozen(kw_only=True)
 class StepShape:
-    """What the launches of a step depend on. `n_chunks`: chunks of the longest sequence in it."""
+    """What the launches of a step depend on.
+
+    `n_chunks`: those of the longest sequence in it, and perhaps more. `n_best`, of BEST_COUNTS: the highest logits that
+    it looks for.
+    """
 
     n_tokens: int
     n_outputs: int
     n_chunks: int
+    n_best: int = 0
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether every row's logits are wanted: a step that sequences repeat, token by token."""
+        return self.n_tokens == self.n_outputs
 
     def n_rows(self, buffer: Buffer) -> int:
         return self.n_outputs if buffer.shape[0] is Symbol.N_OUTPUTS else self.n_tokens
@@ -49,7 +59,11 @@ class Addresses:
     nbytes: Mapping[str, int]
     """Of each packed matrix and float32 vector."""
     states: Mapping[str, int]
+    host_step: int
+    """Where kernels find the step's numbers as the host wrote them."""
+    max_tokens: int
     token_ids: int
+    """The first of the step's numbers on the device."""
     positions: int
     slots: int
     output_rows: int
@@ -58,6 +72,10 @@ class Addresses:
     """Rows whose partial results of attention have room at once."""
     kv_cache: str
     max_seq: int
+    lists: int
+    """The highest logits of every slice of the vocabulary."""
+    best: int
+    """Of every output row the highest logits: an id (int32) and a value (float32) each."""
     arch: str
     n_compute_units: int
 
@@ -87,13 +105,30 @@ class Addresses:
 
 def lower(program: Program, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     """The launches of a step of this shape, in order."""
-    launches = []
+    launches = [_fetch_step(at, shape)]
     for op in program.ops:
         if shape.n_rows(op.out):
             launches += LOWER[type(op)](op, at, shape)
             if not quantises_in_passing(op) and at.q16(op.out) is not None:
                 launches.append(_quantise(op.out, at, shape))
+    if shape.n_best and shape.n_outputs:
+        launches += _best(program.logits, at, shape)
     return launches
+
+
+def _best(logits: Buffer, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    n_slices = n_slices_of(logits.width)
+    of_slices = {"logits": at.buffer(logits), "lists": at.lists, "n": logits.width, "n_best": shape.n_best}
+    join = {"lists": at.lists, "out": at.best, "n_lists": n_slices, "n_best": shape.n_best}
+    return [
+        LaunchSpec("best_of_slices", (n_slices, shape.n_outputs, 1), of_slices),
+        LaunchSpec("join_best", (shape.n_outputs, 1, 1), join),
+    ]
+
+
+def n_slices_of(n_vocab: int) -> int:
+    """Slices that a row of logits is cut into, to look for the highest."""
+    return _blocks(n_vocab, SLICE)
 
 
 def _blocks(n: int, size: int) -> int:
@@ -103,6 +138,17 @@ def _blocks(n: int, size: int) -> int:
 def _elements(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
     """A thread an element: columns along x, rows along y."""
     return LaunchSpec(kernel, (_blocks(n, KERNELS[kernel].n_threads), n_rows, 1), arguments)
+
+
+def _fetch_step(at: Addresses, shape: StepShape) -> LaunchSpec:
+    arguments = {
+        "host": at.host_step,
+        "step": at.token_ids,
+        "n_tokens": shape.n_tokens,
+        "n_outputs": shape.n_outputs,
+        "max_tokens": at.max_tokens,
+    }
+    return _elements("fetch_step", max(shape.n_tokens, shape.n_outputs), 1, arguments)
 
 
 def _quads(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
@@ -252,9 +298,14 @@ def partial_nbytes(op: ops.Attention, n_chunks: int) -> int:
     return op.n_heads * n_chunks * (op.keys.head_dim + 2) * 4
 
 
-def n_chunks_of(n_positions: int) -> int:
-    """Chunks that the positions 0..n_positions - 1 lie in."""
-    return _blocks(n_positions, CHUNK)
+def n_chunks_of(n_positions: int, at_most: int) -> int:
+    """Chunks for the positions 0..n_positions - 1: a power of two, that few shapes of steps see a sequence grow."""
+    return int(min(1 << (_blocks(n_positions, CHUNK) - 1).bit_length(), at_most))
+
+
+def max_chunks_of(max_seq: int) -> int:
+    """Chunks of the longest sequence."""
+    return _blocks(max_seq, CHUNK)
 
 
 def _gated(op: ops.Gated, at: Addresses, shape: StepShape) -> list[LaunchSpec]:

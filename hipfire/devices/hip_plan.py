@@ -42,11 +42,10 @@ def floats_read(program: Program) -> set[str]:
 def plan_program(program: Program, n_rows: Callable[[Buffer], int], *, keep: bool) -> Plan:
     """Where the buffers' forms lie that are read; with `keep` the floats of all: see `plan_buffers`."""
     quantised = {op.x.name for op in program.ops if isinstance(op, ops.Linear) and reads_q16(op)}
-    floats = floats_read(program)
     return plan_buffers(
         program,
         n_rows,
         lambda buffer: buffer.width // Q16_TILE * Q16_TILE_NBYTES if buffer.name in quantised else 0,
-        has_floats=lambda buffer: keep or buffer.name in floats,
+        without_floats=quantised - floats_read(program),
         keep=keep,
     )

@@ -23,11 +23,17 @@ TARGETS = (
 )  # fmt: skip
 """Architectures that the kernels are compiled for."""
 
-SOURCES = ("linear", "matrix", "embed", "rows", "attention")
+SOURCES = ("linear", "matrix", "embed", "rows", "attention", "sampling", "step")
 """Each kernels/hip/NAME.hip becomes hsaco/ARCHITECTURE/NAME.hsaco."""
 
 CHUNK = 128
 """Positions of a workgroup of the attention kernels (attention.hip)."""
+
+SLICE = 4096
+"""Logits of a workgroup that looks for the highest of them (sampling.hip)."""
+
+BEST_COUNTS = (0, 1, 32, 64)
+"""How many of a row's highest logits may be looked for: few, since each count is a list of launches of its own."""
 
 QUAD = 4
 """Columns of a thread of the kernels that may write rows as integers of 16 bits (activations.h)."""
@@ -78,10 +84,13 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
         yield f"attention_{kv}", Kernel("attention", CHUNK, _ATTENTION)
     for activation in ("silu", "gelu_tanh"):
         yield f"gated_{activation}", Kernel("rows", 64, "p:x p:out p:out_q16 i:n")
+    yield "fetch_step", Kernel("step", 256, "p:host p:step i:n_tokens i:n_outputs i:max_tokens")
     yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out p:out_q16 i:n f:eps")
     yield "quantise", Kernel("rows", 64, "p:x p:out_q16 i:n")
     yield "gather_outputs", Kernel("rows", 256, "p:x p:output_rows p:out i:n")
     yield "rope_angles", Kernel("rows", 64, "p:frequencies p:positions p:out i:n f:scale")
+    yield "best_of_slices", Kernel("sampling", 256, "p:logits p:lists i:n i:n_best")
+    yield "join_best", Kernel("sampling", 256, "p:lists p:out i:n_lists i:n_best")
     yield (
         "attention_join",
         Kernel(

@@ -5,9 +5,11 @@ Its kernels' sources run on this CPU; whether the machine code does the same is 
 
 from collections.abc import Iterator
 
+import attrs
 import numpy as np
 import pytest
-from devices.differential import assert_same, compare, joined, make_step
+from devices.differential import assert_same, compare, joined, make_step, tolerance_of
+from devices.given_logits import assert_finds_the_best, assert_sees_what_is_not_finite, table_of
 from devices.random_model import RandomModel
 from numpy.typing import NDArray
 
@@ -61,7 +63,7 @@ def test_every_op_is_the_references(device: HipDevice, model: RandomModel) -> No
         prompt_in_two_slots(),
         actual=device,
         expected=reference,
-        tolerance=lambda op: 2e-5,
+        tolerance=tolerance_of("f32"),
         kv_cache="f32",
     )
     assert_same(found)
@@ -69,7 +71,6 @@ def test_every_op_is_the_references(device: HipDevice, model: RandomModel) -> No
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_format_is_the_references(device: HipDevice, dtype: str) -> None:
-    # Activations are float32, so nothing is lost but in the order of additions.
     program, tensors = RandomModel(dtype=dtype, n_embd=256, n_ff=512, head_dim=64, n_layers=1, n_vocab=41).build()
     found = compare(
         program,
@@ -77,7 +78,7 @@ def test_every_format_is_the_references(device: HipDevice, dtype: str) -> None:
         [make_step([3, 40, 30, 7, 39])],
         actual=device,
         expected=ReferenceDevice.open(None),
-        tolerance=lambda op: 2e-5,
+        tolerance=tolerance_of(dtype),
         kv_cache="f32",
     )
     assert_same(found)
@@ -92,7 +93,7 @@ def test_a_context_of_several_chunks_is_the_references(device: HipDevice) -> Non
         steps,
         actual=device,
         expected=ReferenceDevice.open(None),
-        tolerance=lambda op: 2e-5,
+        tolerance=tolerance_of("f32"),
         kv_cache="f32",
     )
     assert_same(found)
@@ -155,15 +156,29 @@ def test_what_shares_the_step_does_not_change_a_bit(device: HipDevice) -> None:
 
 
 def test_a_copied_state_goes_on_as_the_original(device: HipDevice) -> None:
-    program, tensors = RandomModel(n_layers=2, n_embd=32, n_ff=32).build()
+    # Several heads: each has a plane of its own, and the last one's lies far from the first one's.
+    program, tensors = RandomModel(n_layers=2, n_embd=48, n_ff=32, n_heads=3, n_kv_heads=3).build()
     limits = Limits(max_tokens=37, max_outputs=37, n_slots=3, max_seq=64)
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     executable.run(make_step(TOKENS[:37], slot=0), CancelFlag())
     expected = executable.run(make_step(TOKENS[37:40], start=37, slot=0), CancelFlag()).whole().copy()
+    # What the copy does not replace is another sequence's.
+    executable.run(make_step(TOKENS[50:87], slot=2), CancelFlag())
     executable.copy_state(0, 2, 37)
     found = executable.run(make_step(TOKENS[37:40], start=37, slot=2), CancelFlag()).whole().copy()
     executable.close()
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+@pytest.mark.parametrize("n_vocab", [5, 4096, 8197])
+def test_the_best_logits_are_found_on_the_device(device: HipDevice, n_vocab: int) -> None:
+    assert_finds_the_best(device, table_of(n_vocab))
+
+
+@pytest.mark.parametrize("n_vocab", [5, 4097])
+def test_a_logit_that_is_not_finite_is_seen_on_the_device(device: HipDevice, n_vocab: int) -> None:
+    assert_sees_what_is_not_finite(device, n_vocab)
 
 
 @pytest.mark.usefixtures("nothing_is_left")
@@ -194,6 +209,21 @@ def test_load_nbytes_is_what_load_takes_and_close_gives_back(device: HipDevice) 
     executable.close()
     with pytest.raises(DeviceError, match="closed"):
         executable.run(make_step([1]), CancelFlag())
+
+
+def test_an_integrated_gpu_has_what_the_host_can_give(device: HipDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def shared(pci: str, host_nbytes: int | None) -> int:
+        asked.append((pci, host_nbytes))
+        return 12345
+
+    monkeypatch.setattr("hipfire.devices.hip.shared_free_nbytes", shared)
+    monkeypatch.setattr("hipfire.devices.hip.available_nbytes", lambda: 67890)
+    assert device.free_nbytes() != 12345
+    integrated = HipDevice(device.library, attrs.evolve(device.gpu, integrated=True), device.packing, 1)
+    assert integrated.free_nbytes() == 12345
+    assert asked == [(device.gpu.pci, 67890)]
 
 
 def test_what_the_kernels_cannot_do_is_refused_before_anything_is_taken(device: HipDevice) -> None:

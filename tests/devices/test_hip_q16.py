@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from devices.kernel_calls import KernelCalls
+from devices.products import linear, packed_matrix
 from devices.q16 import ACTIVATIONS, LAYOUTS, integers, product, quantised, unpacked
-from devices.random_model import random_bytes
 from numpy.typing import NDArray
 
 from hipfire.devices.hip import HipDevice
@@ -95,31 +95,6 @@ def test_attention_writes_its_rows_as_integers_too(hip_device: HipDevice, dim: i
     assert_bits(out_q16, quantised(out))
 
 
-def packed_matrix(device: HipDevice, dtype: str, n_out: int, n_in: int) -> NDArray[np.uint8]:
-    """Random weights as they lie on the device."""
-    raw = random_bytes(np.random.default_rng(n_in), DTYPES[dtype], (n_out, n_in), n_in**-0.5)
-    packing = device.packing
-    packed = np.empty(packing.packed_nbytes(packing.formats[dtype], n_out, n_in), np.uint8)
-    pool = packing.pool_open(1, 0)
-    packing.pack(pool, packing.formats[dtype], raw.ctypes.data, packed.ctypes.data, n_out, n_in)
-    packing.pool_close(pool)
-    return packed
-
-
-def linear(
-    call: KernelCalls, name: str, packed: NDArray[np.uint8], x_q16: NDArray[np.void], n_out: int
-) -> NDArray[np.float32]:
-    """A kernel's output for all rows, beside a column that is another matrix's."""
-    of = QUANTISED_KINDS[name.rpartition("_")[2]]
-    n_rows, n_tiles = x_q16.shape
-    out = np.full((n_rows, n_out + 1), 7.0, np.float32)
-    grid = (-(-n_out // (8 * of.n_groups)), -(-n_rows // of.n_rows))
-    shape = {"n_out": n_out, "n_in": 32 * n_tiles, "width_out": n_out + 1, "column": 1, "n_rows": n_rows}
-    call(f"linear_{name}", grid, packed=packed, x_q16=x_q16, bias=None, residual=None, out=out, **shape)
-    assert (out[:, 0] == 7.0).all()
-    return out[:, 1:]
-
-
 @pytest.mark.parametrize("dtype", LAYOUTS)
 def test_products_are_exact_sums_in_one_order(hip_device: HipDevice, dtype: str) -> None:
     n_out = 43
@@ -130,3 +105,30 @@ def test_products_are_exact_sums_in_one_order(hip_device: HipDevice, dtype: str)
         with KernelCalls(hip_device) as call:
             for kind in QUANTISED_KINDS:
                 assert_bits(linear(call, f"{dtype}_{kind}", packed, x_q16, n_out), expected)
+
+
+def test_a_row_with_a_value_that_is_not_finite_is_seen_in_every_output(hip_device: HipDevice) -> None:
+    x = rows_of_all_kinds(5, 768).clip(-1e30, 1e30)
+    packed = packed_matrix(hip_device, "q6_k", 24, 768)
+    with KernelCalls(hip_device) as call:
+        expected = linear(call, "q6_k_x4", packed, quantised(x), 24)
+        for bad in (np.inf, np.nan):
+            x[3, 500] = bad
+            for kind in QUANTISED_KINDS:
+                found = linear(call, f"q6_k_{kind}", packed, quantised(x), 24)
+                assert np.isnan(found[3]).all()
+                assert_bits(np.delete(found, 3, axis=0), np.delete(expected, 3, axis=0))
+
+
+def test_a_bias_then_what_was_there_are_added(hip_device: HipDevice) -> None:
+    rng = np.random.default_rng(0)
+    n_out, x_q16 = 24, quantised(rng.standard_normal((2, 64)).astype(np.float32))
+    packed = packed_matrix(hip_device, "q8_0", n_out, 64)
+    bias = rng.standard_normal(n_out).astype(np.float32)
+    residual = rng.standard_normal((2, n_out)).astype(np.float32)
+    out = np.empty_like(residual)
+    shape = {"n_out": n_out, "n_in": 64, "width_out": n_out, "column": 0, "n_rows": 2}
+    with KernelCalls(hip_device) as call:
+        plain = linear(call, "q8_0_x1", packed, x_q16, n_out)
+        call("linear_q8_0_x1", (1, 2), packed=packed, x_q16=x_q16, bias=bias, residual=residual, out=out, **shape)
+    assert_bits(out, plain + bias + residual)

@@ -13,6 +13,7 @@ from hipfire.kernels.gpu_limits import CARDS, LIMITS, Card, waves_per_simd
 from hipfire.kernels.hip_table import KERNELS, TARGETS
 from hipfire.kernels.hsaco import code_objects
 from hipfire.kernels.instruction_counts import PATH, Counts, StaleCounts, instruction_class, load_nbytes, read_counts
+from hipfire.kernels.linear_kinds import choose_kind, kinds_of
 from hipfire.kernels.roofline import LATENCY_S, roofline
 
 KERNEL = KernelInfo(
@@ -100,7 +101,7 @@ COUNTS = Counts(
 
 def test_the_roofline_is_made_of_its_counts() -> None:
     # The memory takes a microsecond; 20 SIMDs 10,000 turns in half of it.
-    found = roofline(COUNTS, KERNEL, CARD, n_out=1 << 20)
+    found = roofline(COUNTS, KERNEL, CARD, n_workgroups=1 << 17)
     assert found.vector == pytest.approx(0.5)
     assert found.issue == pytest.approx(0.75)
     assert found.cache == pytest.approx(10_000 * 32 / (10 * 64) / 1000)
@@ -110,16 +111,18 @@ def test_the_roofline_is_made_of_its_counts() -> None:
 
 
 def test_the_fraction_is_that_of_the_slowest() -> None:
-    found = roofline(attrs.evolve(COUNTS, classes={"convert": 20_000, "scalar": 20_000}), KERNEL, CARD, n_out=1 << 20)
+    found = roofline(
+        attrs.evolve(COUNTS, classes={"convert": 20_000, "scalar": 20_000}), KERNEL, CARD, n_workgroups=1 << 17
+    )
     assert (found.bound, found.best, found.worst) == ("memory", 1.0, pytest.approx(0.5))
-    found = roofline(COUNTS, KERNEL, attrs.evolve(CARD, valu_cycles=4), n_out=1 << 20)
+    found = roofline(COUNTS, KERNEL, attrs.evolve(CARD, valu_cycles=4), n_workgroups=1 << 17)
     assert (found.bound, found.best, found.worst) == ("vector", pytest.approx(0.5), pytest.approx(1 / 3))
 
 
 def test_a_small_matrix_does_not_fill_a_card() -> None:
-    found = roofline(COUNTS, KERNEL, CARD, n_out=9)
+    found = roofline(COUNTS, KERNEL, CARD, n_workgroups=2)
     # Two workgroups of four waves instead of 320.
-    assert found.latency == pytest.approx(320 / 8 * roofline(COUNTS, KERNEL, CARD, n_out=1 << 20).latency)
+    assert found.latency == pytest.approx(320 / 8 * roofline(COUNTS, KERNEL, CARD, n_workgroups=1 << 17).latency)
     assert found.bound == "latency"
     assert found.worst == found.best < 0.1
 
@@ -127,7 +130,13 @@ def test_a_small_matrix_does_not_fill_a_card() -> None:
 def test_the_counts_are_of_the_committed_objects() -> None:
     # If not: run benchmarks/gpu_instructions.py.
     for card in CARDS:
-        assert read_counts(card.arch).keys() == DTYPES.keys()
+        one_row = {
+            f"linear_{name}_{kind}"
+            for name, dtype in DTYPES.items()
+            for kind, of in kinds_of(dtype).items()
+            if of.n_rows == 1
+        }
+        assert read_counts(card.arch).keys() == one_row
 
 
 def test_counts_of_other_objects_are_refused(tmp_path: Path) -> None:
@@ -153,7 +162,16 @@ def test_filters_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].split()[:2] == ["gfx942", "rms_norm"]
     assert report.main(["--roofline", "--arch", "gfx942", "--kernel", "q4_0", "--n-out", "64"]) == 0
     printed = capsys.readouterr().out
-    assert "linear_q4_0_x1" in printed
+    assert "linear_q4_0_few" in printed
     assert "0.562" in printed
     assert "A matrix of 64 outputs" in printed
     assert "(latency)" in printed
+
+
+def test_a_matrix_with_too_few_outputs_for_the_card_gets_more_lanes() -> None:
+    q4_0, f16 = DTYPES["q4_0"], DTYPES["f16"]
+    assert choose_kind(q4_0, n_out=3199, n_rows=1, n_compute_units=100) == "few"
+    assert choose_kind(q4_0, n_out=3200, n_rows=1, n_compute_units=100) == "x1"
+    assert choose_kind(q4_0, n_out=8, n_rows=2, n_compute_units=100) == "x4"
+    assert choose_kind(q4_0, n_out=8, n_rows=500, n_compute_units=100) == "x4"
+    assert choose_kind(f16, n_out=8, n_rows=1, n_compute_units=100) == "x1"

@@ -114,6 +114,10 @@ INLINE wide_sum dot4_wide(uint32_t w, uint32_t hi, uint32_t lo, wide_sum sum)
 #if __has_builtin(__builtin_amdgcn_sudot4) || __has_builtin(__builtin_amdgcn_sdot4)
     return {dot4(w, hi, sum.hi), dot4(w, lo, sum.lo)};
 #else
+#ifndef HIPFIRE_HOST
+    /* For every row anew: the bytes of a tile as words, kept for the next row, would not fit the registers. */
+    asm volatile("" : "+v"(w));
+#endif
     for (int shift = 0; shift < 32; shift += 8)
         sum.lo += (int8_t)(w >> shift) * ((int8_t)(hi >> shift) * 256 + (int8_t)(lo >> shift));
     return sum;

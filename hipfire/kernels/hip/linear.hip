@@ -190,6 +190,7 @@ template <int AHEAD, bool END, layout F, int ROWS, int SPLIT> INLINE void next_t
     ask_first();
     for (int u = 0; u < AHEAD; u++) {
         const bool is_there = !END || w->t + u * STRANDS < w->n_tiles;
+#pragma unroll
         for (int i = 0; i < ROWS; i++) {
             if (ROWS > 1)
                 row[u] = load_row<SPLIT>(w->rows[i] + (is_there ? w->t + u * STRANDS : 0), w->at.j);
