@@ -137,6 +137,14 @@ def test_chunks_do_not_change_a_bit(device: HipDevice, dtype: str, kv_cache: str
         np.testing.assert_array_equal(found.view(np.uint32), whole.view(np.uint32))
 
 
+def test_many_rows_at_once_do_not_change_a_bit(device: HipDevice) -> None:
+    # On a card that is soon filled they go by the kernel for many rows, whose workgroups have 64.
+    device = HipDevice(device.library, attrs.evolve(device.gpu, n_compute_units=1), device.packing, 1)
+    model = RandomModel(dtype="q5_1", n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1)
+    whole = run_chunks(device, model, "f16", 64, 64)
+    np.testing.assert_array_equal(run_chunks(device, model, "f16", 20, 64).view(np.uint32), whole.view(np.uint32))
+
+
 def test_a_long_prompt_keeps_its_bits_over_the_borders_of_chunks(device: HipDevice) -> None:
     model = RandomModel(n_layers=1, n_heads=1, n_kv_heads=1, n_embd=32, n_ff=32, window=70, architecture="gemma3")
     whole = run_chunks(device, model, "f16", 132, 132)

@@ -70,13 +70,12 @@ def test_without_bias_and_residual(open_hip: OpenDevice, arch: str) -> None:
     assert_bits(*run(open_hip(arch), "q4_0", 3, 8, 2, plain=True))
 
 
-@pytest.mark.parametrize("dtype", ["q4_0", "q6_k"])
-def test_chunks_do_not_change_a_bit(open_hip: OpenDevice, arch: str, dtype: str) -> None:
+def test_chunks_do_not_change_a_bit(open_hip: OpenDevice, arch: str) -> None:
     device = open_hip(arch)
     # A card that is soon filled.
     device.gpu = attrs.evolve(device.gpu, n_compute_units=1)
-    assert choose_kind(DTYPES[dtype], n_out=256, n_rows=64, arch=arch, n_compute_units=1) == "matrix"
-    model = RandomModel(dtype=dtype, n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1)
+    assert choose_kind(DTYPES["q2_k"], n_out=256, n_rows=64, arch=arch, n_compute_units=1) == "matrix"
+    model = RandomModel(dtype="q2_k", n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1)
     whole = run_chunks(device, model, "f16", 64, 64)
     for size in (1, 3, 20):
         assert_bits(run_chunks(device, model, "f16", size, 64), whole)

@@ -88,13 +88,16 @@ def test_bytes_of_loads(instruction: str, nbytes: int) -> None:
 
 
 CARD = Card(
-    name="card", arch="gfx1100", n_compute_units=10, simds_per_unit=2, clock_hz=1e9, bytes_per_s=100e9, valu_cycles=1
-)
+    name="card", arch="gfx1100", n_compute_units=10, simds_per_unit=2, clock_hz=1e9, bytes_per_s=100e9, valu_cycles=1,
+    matrix_ops_per_cycle=512,
+)  # fmt: skip
 COUNTS = Counts(
     n_weights=100_000,
+    n_rows=1,
     weights_nbytes=100_000,
     classes={"convert": 6000, "slow": 1000, "memory": 2000, "scalar": 3000, "hint": 9999},
     lane_nbytes=10_000,
+    lds_nbytes=0,
     rounds=100,
 )
 
@@ -130,18 +133,18 @@ def test_a_small_matrix_does_not_fill_a_card() -> None:
 def test_the_counts_are_of_the_committed_objects() -> None:
     # If not: run benchmarks/gpu_instructions.py.
     for card in CARDS:
-        one_row = {
+        counted = {
             f"linear_{name}_{kind}"
             for name, dtype in DTYPES.items()
             for kind, of in kinds_of(dtype).items()
-            if of.n_rows == 1
+            if of.n_rows == 1 or kind == "matrix"
         }
-        assert read_counts(card.arch).keys() == one_row
+        assert read_counts(card.arch).keys() == counted
 
 
 def test_counts_of_other_objects_are_refused(tmp_path: Path) -> None:
     document = json.loads(PATH.read_text())
-    document["objects"]["gfx1100"] = "0" * 64
+    document["objects"]["gfx1100"]["linear"] = "0" * 64
     stale = tmp_path / "counts.json"
     stale.write_text(json.dumps(document))
     with pytest.raises(StaleCounts, match="another build"):
@@ -175,3 +178,16 @@ def test_a_matrix_with_too_few_outputs_for_the_card_gets_more_lanes() -> None:
     assert choose_kind(q4_0, n_out=8, n_rows=2, n_compute_units=100) == "x4"
     assert choose_kind(q4_0, n_out=8, n_rows=500, n_compute_units=100) == "x4"
     assert choose_kind(f16, n_out=8, n_rows=1, n_compute_units=100) == "x1"
+
+
+def test_prefill_has_a_table_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--roofline", "--n-rows", "64", "--n-out", "256", "--arch", "gfx942", "--kernel", "q4_0"]
+    assert report.main(asked) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "gfx942" in line)
+    # Two workgroups on 304 compute units.
+    assert row.split()[1] == "linear_q4_0_matrix"
+    assert row.split()[-1] == "1%"
+    assert report.main([*asked, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["matrix"] == 1
+    assert 0 < found["fraction_worst"] < found["fraction_best"] <= 1
