@@ -22,6 +22,8 @@ def launches(program: Program, *, n_tokens: int = 1, n_compute_units: int = 48) 
         weights=weights | constants,
         nbytes=dict.fromkeys(weights, 1),
         states={state.name: 1 for state in program.states},
+        host_step=1,
+        max_tokens=n_tokens,
         token_ids=1,
         positions=1,
         slots=1,
