@@ -35,18 +35,6 @@ INLINE void meet()
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-/* All threads of the workgroup meet; what they wrote to LDS before, all see afterwards. What is on its way from memory is
- * not waited for. */
-INLINE void meet_in_lds()
-{
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
-    __builtin_amdgcn_s_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
-}
-
-/* x, which is the same for all lanes of a wave, as the compiler then knows too. */
-INLINE int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
-
 /* The word of the lane whose number differs in the bits of MASK: among sixteen neighbours for these masks without
  * going through LDS. */
 template <int MASK> INLINE int word_from_lane_xor(int x)

@@ -10,6 +10,20 @@
 
 #include "hip.h"
 
+#ifndef HIPFIRE_HOST
+/* All threads of the workgroup meet; what they wrote to LDS before, all see afterwards. What is on its way from memory is
+ * not waited for. */
+INLINE void meet_in_lds()
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+}
+
+/* x, which is the same for all lanes of a wave, as the compiler then knows too. */
+INLINE int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
+#endif
+
 constexpr int SIDE = 16, FRAGMENTS = 4, PIECES = 4;
 
 #if defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__) || \
