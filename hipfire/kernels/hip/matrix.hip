@@ -116,8 +116,8 @@ template <layout F> INLINE void put_scales(const words<F> &from, staged<F> *to, 
         }
 }
 
-/* What a thread brings of the next tiles: all of them a quarter of a row's bytes; then the first 128 weights, 64 scales, and
- * 64 the rows' scales and sums. */
+/* What a thread brings of the next tiles: each a quarter of a row's bytes; besides, the first 128 weights, 64 scales,
+ * and 64 the rows' scales and sums. */
 template <layout F> struct fetched {
     uint4 bytes[STAGE];
     words<F> others;
@@ -248,15 +248,16 @@ struct outputs {
     int n_out, width_out, column, n_rows;
 };
 
-/* The workgroup's first output and row. Those that share outputs follow each other: the caches then have the weights. */
+/* A workgroup's first output and row. Those that share outputs follow each other: the caches then have the weights. */
 struct corner {
     int output, row;
 };
 
 INLINE corner corner_of(const outputs &to)
 {
-    const int i = block_y() * ((to.n_out + OUTPUTS - 1) / OUTPUTS) + block_x(), n_blocks = (to.n_rows + ROWS - 1) / ROWS;
-    return {i / n_blocks * OUTPUTS, i % n_blocks * ROWS};
+    const int i = block_y() * ((to.n_out + OUTPUTS - 1) / OUTPUTS) + block_x();
+    const int n_row_blocks = (to.n_rows + ROWS - 1) / ROWS;
+    return {i / n_row_blocks * OUTPUTS, i % n_row_blocks * ROWS};
 }
 
 INLINE void store_outputs(const outputs &to, int row, int output, float4 sum)

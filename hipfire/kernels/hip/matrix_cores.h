@@ -1,18 +1,18 @@
 /* Products of small matrices of signed bytes, summed in int32, by each family's matrix instruction, and by dot products
  * where there is none.
  *
- * FRAGMENT_LANES threads that follow each other multiply 16 rows by FRAGMENTS times 16 columns over a tile of 32 in K, of which
- * a part is 16. Both operands lie in LDS in pieces of eight bytes along K: piece[k / 8][row or column]. Of the result a
- * lane has one column of each fragment, lane % 16, and FRAGMENT_ROWS rows that follow each other, from first_row(lane)
- * on. Which lane holds which bytes of the operands is the family's own, and of no consequence: the sums are exact.
+ * FRAGMENT_LANES threads that follow each other multiply 16 rows by FRAGMENTS times 16 columns over a tile of 32 in K,
+ * in two parts of 16. Both operands lie in LDS in pieces of eight bytes along K: piece[k / 8][row or column]. Of the
+ * result a lane has one column of each fragment, lane % 16, and FRAGMENT_ROWS rows that follow each other, from
+ * first_row(lane) on. Which lane holds which bytes of the operands is the family's own.
  */
 #pragma once
 
 #include "hip.h"
 
 #ifndef HIPFIRE_HOST
-/* All threads of the workgroup meet; what they wrote to LDS before, all see afterwards. What is on its way from memory is
- * not waited for. */
+/* All threads of the workgroup meet; what they wrote to LDS before, all see afterwards. What is on its way from memory
+ * is not waited for. */
 INLINE void meet_in_lds()
 {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
@@ -28,8 +28,8 @@ constexpr int SIDE = 16, FRAGMENTS = 4, PIECES = 4;
 
 #if defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__) || \
     defined(__gfx1150__) || defined(__gfx1151__) || defined(__gfx1152__)
-/* RDNA 3 (its ISA document, 7.9): lanes 0..15 hold sixteen bytes of a row each, lanes 16..31 the same again. Register r of
- * the result has row 2 r + lane / 16, so the rows are put where that makes them neighbours. */
+/* RDNA 3 (its ISA document, 7.9): lanes 0..15 hold sixteen bytes of a row each, lanes 16..31 the same again. Register r
+ * of the result has row 2 r + lane / 16, so the rows are put where that makes them neighbours. */
 #define PARTS_APART
 constexpr int FRAGMENT_LANES = 32, FRAGMENT_ROWS = 8;
 typedef int fragment __attribute__((ext_vector_type(4)));
@@ -69,8 +69,8 @@ INLINE products multiplied(fragment rows, fragment columns, products sums)
 }
 
 #elif defined(__gfx908__) || defined(__gfx90a__)
-/* CDNA 1 and 2 (CDNA 2's ISA document, 7.1): lane l holds four bytes of row l % 16, from byte l / 16 * 4 on. Register r of
- * the result has row l / 16 * 4 + r. */
+/* CDNA 1 and 2 (CDNA 2's ISA document, 7.1): lane l holds four bytes of row l % 16, from byte l / 16 * 4 on. Register r
+ * of the result has row l / 16 * 4 + r. */
 #define PARTS_APART
 constexpr int FRAGMENT_LANES = 64, FRAGMENT_ROWS = 4;
 typedef int fragment;
