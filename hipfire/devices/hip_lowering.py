@@ -32,13 +32,19 @@ class LaunchSpec:
 class StepShape:
     """What the launches of a step depend on.
 
-    `n_chunks`: chunks of the longest sequence in it. `n_best`, of BEST_COUNTS: the highest logits that it looks for.
+    `n_chunks`: those of the longest sequence in it, and perhaps more. `n_best`, of BEST_COUNTS: the highest logits that
+    it looks for.
     """
 
     n_tokens: int
     n_outputs: int
     n_chunks: int
     n_best: int = 0
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether every row's logits are wanted: a step that sequences repeat, token by token."""
+        return self.n_tokens == self.n_outputs
 
     def n_rows(self, buffer: Buffer) -> int:
         return self.n_outputs if buffer.shape[0] is Symbol.N_OUTPUTS else self.n_tokens
@@ -55,7 +61,11 @@ class Addresses:
     nbytes: Mapping[str, int]
     """Of each packed matrix and float32 vector."""
     states: Mapping[str, int]
+    host_step: int
+    """Where kernels find the step's numbers as the host wrote them."""
+    max_tokens: int
     token_ids: int
+    """The first of the step's numbers on the device."""
     positions: int
     slots: int
     output_rows: int
@@ -95,7 +105,7 @@ class Addresses:
 
 def lower(program: Program, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     """The launches of a step of this shape, in order."""
-    launches: list[LaunchSpec] = []
+    launches = [_fetch_step(at, shape)]
     for op in program.ops:
         if shape.n_rows(op.out):
             launches += LOWER[type(op)](op, at, shape)
@@ -128,6 +138,17 @@ def _blocks(n: int, size: int) -> int:
 def _elements(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
     """A thread an element: columns along x, rows along y."""
     return LaunchSpec(kernel, (_blocks(n, KERNELS[kernel].n_threads), n_rows, 1), arguments)
+
+
+def _fetch_step(at: Addresses, shape: StepShape) -> LaunchSpec:
+    arguments = {
+        "host": at.host_step,
+        "step": at.token_ids,
+        "n_tokens": shape.n_tokens,
+        "n_outputs": shape.n_outputs,
+        "max_tokens": at.max_tokens,
+    }
+    return _elements("fetch_step", max(shape.n_tokens, shape.n_outputs), 1, arguments)
 
 
 def _quads(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
@@ -276,9 +297,14 @@ def partial_nbytes(op: ops.Attention, n_chunks: int) -> int:
     return op.n_heads * n_chunks * (op.keys.head_dim + 2) * 4
 
 
-def n_chunks_of(n_positions: int) -> int:
-    """Chunks that the positions 0..n_positions - 1 lie in."""
-    return _blocks(n_positions, CHUNK)
+def n_chunks_of(n_positions: int, at_most: int) -> int:
+    """Chunks for the positions 0..n_positions - 1: a power of two, that few shapes of steps see a sequence grow."""
+    return int(min(1 << (_blocks(n_positions, CHUNK) - 1).bit_length(), at_most))
+
+
+def max_chunks_of(max_seq: int) -> int:
+    """Chunks of the longest sequence."""
+    return _blocks(max_seq, CHUNK)
 
 
 def _gated(op: ops.Gated, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
