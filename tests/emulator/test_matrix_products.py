@@ -6,15 +6,16 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
+from devices.differential import make_step
 from devices.kernel_calls import KernelCalls
 from devices.q16 import LAYOUTS, product, quantised, unpacked
 from devices.random_model import RandomModel
-from devices.test_hip import run_chunks
 from devices.test_hip_q16 import packed_matrix
 from numpy.typing import NDArray
 
 from emulator.conftest import OpenDevice
 from emulator.gpu import Gpu
+from hipfire.devices.base import CancelFlag, Limits
 from hipfire.devices.hip import HipDevice
 from hipfire.dtypes import DTYPES
 from hipfire.hip.library import HipError
@@ -75,10 +76,25 @@ def test_chunks_do_not_change_a_bit(open_hip: OpenDevice, arch: str) -> None:
     # A card that is soon filled.
     device.gpu = attrs.evolve(device.gpu, n_compute_units=1)
     assert choose_kind(DTYPES["q2_k"], n_out=256, n_rows=64, arch=arch, n_compute_units=1) == "matrix"
-    model = RandomModel(dtype="q2_k", n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1)
-    whole = run_chunks(device, model, "f16", 64, 64)
-    for size in (1, 3, 20):
-        assert_bits(run_chunks(device, model, "f16", size, 64), whole)
+    whole = last_logits(device, [64])
+    for sizes in ([20, 1, 3, 40], [3, 1, 20, 20, 20], [1] * 4 + [60]):
+        assert_bits(last_logits(device, sizes), whole)
+
+
+def last_logits(device: HipDevice, sizes: list[int]) -> NDArray[np.float32]:
+    """Of a prompt of 64 tokens that goes in by chunks of these sizes."""
+    program, tensors = RandomModel(
+        dtype="q2_k", n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1, n_vocab=67
+    ).build()
+    limits = Limits(max_tokens=64, max_outputs=1, n_slots=1, max_seq=64)
+    executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
+    try:
+        for size, start in zip(sizes, np.cumsum([0, *sizes]), strict=False):
+            tokens = [(7 * i * i + 3 * i + 11) % 67 for i in range(start, start + size)]
+            logits = executable.run(make_step(tokens, start=int(start), outputs=[size - 1]), CancelFlag()).whole()
+        return logits.copy()
+    finally:
+        executable.close()
 
 
 # What is changed in which source, and the emulator's report where there is one: elsewhere the bits are others.

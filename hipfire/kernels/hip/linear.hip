@@ -77,7 +77,8 @@ template <int BITS, int SPLIT> INLINE uint4 field(const uint4 *plane, int j, int
     if (BITS == 8)
         return plane[i % loads];
     const uint4 word = plane[i % loads];
-    return from < (uint32_t)to ? (word << ((uint32_t)to - from)) & (mask << to) : (word >> (from - (uint32_t)to)) & (mask << to);
+    const uint4 moved = from < (uint32_t)to ? word << ((uint32_t)to - from) : word >> (from - (uint32_t)to);
+    return moved & (mask << to);
 }
 
 /* The bytes of the lane's i-th vector. */
@@ -90,15 +91,15 @@ template <layout F, int SPLIT> INLINE uint4 vector_at(const tile_words<F, SPLIT>
 }
 
 /* A lane's part of a tile of activations. */
-template <int SPLIT> struct row_words {
-    vector_of<uint32_t, TILE_VECTORS> hi, lo; /* the first VECTORS of them */
+struct row_words {
+    vector_of<uint32_t, TILE_VECTORS> hi, lo; /* word i: of the lane's i-th vector */
     float d;
     int sums[2], whole;
 };
 
-template <int SPLIT> INLINE row_words<SPLIT> load_row(const activations *x, int j)
+template <int SPLIT> INLINE row_words load_row(const activations *x, int j)
 {
-    row_words<SPLIT> out = {};
+    row_words out = {};
     for (int i = 0; i < TILE_VECTORS / SPLIT; i++) {
         out.hi[i] = x->hi[j + i * SPLIT];
         out.lo[i] = x->lo[j + i * SPLIT];
@@ -122,7 +123,7 @@ INLINE int sum_of_four_lanes(const int *sums, int j)
 
 /* acc[output] and the terms of a tile. */
 template <layout F, int SPLIT>
-INLINE void multiply(const tile_words<F, SPLIT> *tile, const row_words<SPLIT> *x, int j, float *acc)
+INLINE void multiply(const tile_words<F, SPLIT> *tile, const row_words *x, int j, float *acc)
 {
     using mine = share<F, SPLIT>;
     constexpr int vectors = mine::VECTORS / N_PARTS<F>;
@@ -178,7 +179,7 @@ template <int AHEAD, bool END, layout F, int ROWS, int SPLIT> INLINE void next_t
     const int in_block = header_nbytes(F) + w->at.strand % tiles_a_block * tile_nbytes(F);
     const int step = STRANDS / tiles_a_block * block_nbytes;
     tile_words<F, SPLIT> tiles[AHEAD];
-    row_words<SPLIT> row[AHEAD];
+    row_words row[AHEAD];
     for (int u = 0; u < AHEAD; u++) {
         /* Past the end: a tile of the first block, whose terms are not kept. */
         const bool is_there = !END || w->t + u * STRANDS < w->n_tiles;
@@ -282,15 +283,16 @@ INLINE void linear_float(const uint8_t *packed, const float *x, int n_in, const 
         __VA_ARGS__(packed, x, n_in, &to, partial);                                                              \
     }
 
-/* The lanes' sums of a workgroup: four outputs each, or shares of them. */
-#define QUANTISED(name, rows, split, ...)                                                             \
-    LINEAR(name, activations, x_q16, rows * HALF_GROUP / split * N_THREADS, linear_quantised<__VA_ARGS__>)
+/* Its LDS has what the lanes' outputs come to. */
+#define QUANTISED(name, of, rows, split, ahead)                                   \
+    LINEAR(name, activations, x_q16, rows * HALF_GROUP / split * N_THREADS,       \
+           linear_quantised<of, rows, split, ahead>)
 
-#define ROW(name, ...)                                                \
-    constexpr layout LAYOUT_##name = {__VA_ARGS__};                   \
-    QUANTISED(name##_x1, 1, 1, LAYOUT_##name, 1, 1, 2)                \
-    QUANTISED(name##_x4, 4, 1, LAYOUT_##name, 4, 1, 1)                \
-    QUANTISED(name##_few, 1, 4, LAYOUT_##name, 1, 4, 8)
+#define ROW(name, ...)                                       \
+    constexpr layout LAYOUT_##name = {__VA_ARGS__};          \
+    QUANTISED(name##_x1, LAYOUT_##name, 1, 1, 2)             \
+    QUANTISED(name##_x4, LAYOUT_##name, 4, 1, 1)             \
+    QUANTISED(name##_few, LAYOUT_##name, 1, 4, 8)
 QUANTISED_FORMATS(ROW)
 #undef ROW
 
