@@ -57,10 +57,8 @@ FAULTS = {
     "nothing": ("hip.h", "sum.hi * 256 + sum.lo", "sum.hi * 256 + sum.lo"),
     "no low bytes": ("hip.h", "sum.hi * 256 + sum.lo", "sum.hi * 256"),
     "strands in another order": ("linear.hip", "(group * STRANDS + strand) *", "(group * STRANDS + 15 - strand) *"),
-    "the minimum of another part": ("strands.h", "m * (float)from->parts[1][i]", "m * (float)from->parts[0][i]"),
     "a sum that is rounded once more": ("strands.h", "fma_of(w.m, x.whole, acc)", "acc + w.m * x.whole"),
     "another lane's output": ("linear.hip", "j & 1 ? pair[1] : pair[0]", "j & 1 ? pair[0] : pair[1]"),
-    "a turn too few": ("linear.hip", "first < w.n_tiles;", "first + STRANDS < w.n_tiles;"),
 }
 
 
