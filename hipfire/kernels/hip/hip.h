@@ -12,6 +12,7 @@
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
+#define CONSTANT __attribute__((address_space(4)))
 
 #pragma clang force_cuda_host_device begin
 #include "../layout.h"
@@ -44,6 +45,10 @@ INLINE float from_lane_xor(float x, int mask)
 
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
 
+/* Memory that nobody writes while the kernel runs, read at addresses that a wave's threads have in common: it goes through
+ * the scalar cache into scalar registers. */
+template <typename T> INLINE const CONSTANT T *constant(const T *p) { return (const CONSTANT T *)(uintptr_t)p; }
+
 /* The same word, of which the compiler no longer knows how it was made: it keeps the mask whole, so that its bytes
  * become floats by one instruction each, instead of cutting every one of them out of the unmasked word first. */
 INLINE uint32_t opaque(uint32_t word)
@@ -51,10 +56,32 @@ INLINE uint32_t opaque(uint32_t word)
     asm("" : "+v"(word));
     return word;
 }
+
+INLINE int opaque_scalar(int x)
+{
+    asm("" : "+s"(x));
+    return x;
+}
+
+/* The same pointer: what is added to it is added where it is used, and kept in no registers. */
+template <typename T> INLINE const CONSTANT T *opaque(const CONSTANT T *p)
+{
+    asm("" : "+s"(p));
+    return p;
+}
+
+/* The same pointer, which is not to be had before x is: it holds loads back for which there would be no registers. */
+template <typename T> INLINE const CONSTANT T *after(const CONSTANT T *p, float x)
+{
+    asm("" : "+s"(p) : "v"(x));
+    return p;
+}
 #endif
 
 typedef _Float16 half;
+typedef float float2 __attribute__((ext_vector_type(2)));
 typedef float float4 __attribute__((ext_vector_type(4)));
+typedef float float8 __attribute__((ext_vector_type(8)));
 typedef uint32_t uint2 __attribute__((ext_vector_type(2)));
 typedef uint32_t uint4 __attribute__((ext_vector_type(4)));
 typedef half half2 __attribute__((ext_vector_type(2)));
@@ -71,7 +98,11 @@ typedef float element_f32;
 typedef half element_f16;
 typedef bf16 element_bf16;
 
+enum { MAX_HEAD_DIM = 512 };
+
 INLINE float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+INLINE float2 fma_of(float2 a, float2 b, float2 c) { return __builtin_elementwise_fma(a, b, c); }
+INLINE float4 fma_of(float4 a, float4 b, float4 c) { return __builtin_elementwise_fma(a, b, c); }
 INLINE float max_of(float a, float b) { return __builtin_fmaxf(a, b); }
 
 /* e**x within 2 units in the last place: x in units of log 2, what the product lost made up for. */
