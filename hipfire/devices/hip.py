@@ -131,7 +131,7 @@ class _Sizes:
             plan=plan_buffers(program, shape.n_rows, keep=keep),
             weights=place_weights(program, packing),
             states={state.name: _state_nbytes(state, limits.n_slots, max_seq, kv_cache) for state in program.states},
-            partials_nbytes=max(min(MAX_PARTIALS_NBYTES, partials * limits.max_tokens), partials),
+            partials_nbytes=partials * max(min(MAX_PARTIALS_NBYTES // partials, limits.max_tokens), 1),
             kv_cache=kv_cache,
             max_seq=max_seq,
         )

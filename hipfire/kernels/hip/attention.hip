@@ -19,8 +19,9 @@ enum {
     TOGETHER = 4, /* queries whose threads' sums have room at a time */
 };
 
-/* Queries of which 8 dims are loaded at a time, and values: as many as there are scalar and vector registers for. */
-template <int N> constexpr int Q_AT_ONCE = N > 4 ? 2 : 4;
+/* What is loaded at a time: as much as there are scalar and vector registers for. */
+constexpr int Q_AT_ONCE = 4;                             /* queries; of each */
+template <int N> constexpr int PAIRS = N > 4 ? 2 : 4;    /* so many pairs of dims */
 template <int N> constexpr int VALUES_AT_ONCE = N > 4 ? 2 : 4;
 
 /* What all rows of a launch have in common. A partial result is [largest score, sum of weights, 2 unused, weighted sum of
@@ -104,14 +105,16 @@ INLINE void score(const attention *op, const run<N> *of, const uint8_t *tile, in
     for (int i = 0; i < op->dim; i += 8) {
         const float8 key = next;
         next = Kv::load_key(tile, op->dim, position, i + 8 < op->dim ? i + 8 : i);
-        const CONSTANT char *at = opaque((const CONSTANT char *)(constant(of->q) + i));
         const float2 k[4] = {key.s01, key.s23, key.s45, key.s67};
-        for (int n = 0; n < N; n++) {
-            if (n >= Q_AT_ONCE<N>)
-                at = after(at, sums[n - Q_AT_ONCE<N>].x);
-            const CONSTANT float2 *q = (const CONSTANT float2 *)(at + of->q_at[n]);
-            for (int j = 0; j < 4; j++)
-                sums[n] = fma_of(k[j], q[j], sums[n]);
+        for (int from = 0; from < 4; from += PAIRS<N>) {
+            const CONSTANT char *at = opaque((const CONSTANT char *)(constant(of->q) + i + 2 * from));
+            for (int n = 0; n < N; n++) {
+                if (n >= Q_AT_ONCE)
+                    at = after(at, sums[n - Q_AT_ONCE].x);
+                const CONSTANT float2 *q = (const CONSTANT float2 *)(at + of->q_at[n]);
+                for (int j = 0; j < PAIRS<N>; j++)
+                    sums[n] = fma_of(k[from + j], q[j], sums[n]);
+            }
         }
     }
     for (int n = 0; n < N; n++)
