@@ -55,7 +55,7 @@ class ChatQuality:
 
 def measure_text(executable: Executable, ids: NDArray[np.int32], reference: Reference, i: int) -> TextQuality:
     n = len(ids)
-    logprobs = _log_softmax(executable.run(_step(ids, start=0, outputs=np.arange(n)), CancelFlag()))
+    logprobs = _log_softmax(executable.run(_step(ids, start=0, outputs=np.arange(n)), CancelFlag()).whole())
     top_ids = reference[f"top_ids{i}"][:, :N_TOP].astype(np.int64)
     differences = np.take_along_axis(logprobs, top_ids, axis=1) - reference[f"top_logprobs{i}"][:, :N_TOP].astype(float)
     return TextQuality(
@@ -70,7 +70,7 @@ def measure_text(executable: Executable, ids: NDArray[np.int32], reference: Refe
 def measure_chat(executable: Executable, prompt: NDArray[np.int32], answer: NDArray[np.int32]) -> ChatQuality:
     tokens, start = prompt, 0
     for n_equal, expected in enumerate(answer):
-        logits = executable.run(_step(tokens, start=start, outputs=np.array([len(tokens) - 1])), CancelFlag())
+        logits = executable.run(_step(tokens, start=start, outputs=np.array([len(tokens) - 1])), CancelFlag()).whole()
         start += len(tokens)
         if int(logits.argmax()) != expected:
             return ChatQuality(n_tokens=len(answer), n_equal=n_equal)

@@ -35,4 +35,4 @@ def load(
 def run(executable: CpuExecutable, ids: NDArray[np.int32]) -> NDArray[np.float32]:
     rows = np.arange(len(ids), dtype=np.int32)
     step = Step(token_ids=ids, positions=rows, slots=np.zeros_like(rows), output_rows=rows)
-    return executable.run(step, CancelFlag()).copy()
+    return executable.run(step, CancelFlag()).whole().copy()

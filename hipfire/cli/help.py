@@ -1,23 +1,38 @@
 """Help with examples: commands whose help ends in lines to copy, each with what it does."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import click
 
 
 class Exampled:
-    """Mixin of click's commands. `examples` are lines to copy; an empty meaning leaves the line alone."""
+    """Mixin of click's commands. `examples` are lines to copy; an empty meaning leaves the line alone.
 
-    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
+    `foreign` has options of similar programs that people may try, each with what to write here instead.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[tuple[str, str]] = (),
+        foreign: Mapping[str, str] = MappingProxyType({}),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
+        self.foreign = foreign
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse. An option without its value is an error that click's parser does not give the command of."""
         try:
             left: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # click's, as this is a mixin
+        except click.NoSuchOption as error:
+            if (instead := self.foreign.get(error.option_name)) is None:
+                raise
+            raise click.UsageError(f"no such option {error.option_name!r}: {instead}", ctx) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import attrs
@@ -33,6 +34,34 @@ from hipfire.server.hosts import exposure
 
 if TYPE_CHECKING:
     import ssl
+
+
+_MODEL = "the model needs no option, as in hipfire serve MODEL"
+_HOST = "the address stands after the model, as in hipfire serve MODEL 0.0.0.0:8080"
+_CONTEXT = "that is --max-seq"
+_GPU = "all of a model runs on one device, which --device chooses"
+_CONCURRENT = "hipfire config set serve.max_concurrent N does that"
+
+# Options of llama-server, vLLM and the like.
+FOREIGN = MappingProxyType(
+    {
+        "--port": "the port stands after the model, as in hipfire serve MODEL 8080",
+        "-p": "the port stands after the model, as in hipfire serve MODEL 8080",
+        "--host": _HOST,
+        "-m": _MODEL,
+        "--model": _MODEL,
+        "-c": _CONTEXT,
+        "--ctx-size": _CONTEXT,
+        "--max-model-len": _CONTEXT,
+        "-n": _GPU,  # As -ngl is read.
+        "--n-gpu-layers": _GPU,
+        "--gpu-layers": _GPU,
+        "--parallel": _CONCURRENT,
+        "--max-num-seqs": _CONCURRENT,
+        "-t": "that is --threads",
+        "--api-key": "hipfire config set serve.api_keys KEY does that",
+    }
+)
 
 
 def _refuse_more_than_one_device(ctx: click.Context, param: click.Parameter, n_devices: int | None) -> None:
@@ -76,6 +105,7 @@ def _note_where(ctx: click.Context, param: click.Parameter, words: Sequence[str]
         ("hipfire serve -d --wait", "in the background; comes back when the model is loaded"),
         ("hipfire serve --idle-timeout 0 --max-seq 4096", "stay loaded; at most 4096 tokens a conversation"),
     ],
+    foreign=FOREIGN,
 )
 @click.argument(
     "words",
@@ -248,6 +278,7 @@ def _serve(
             sockets=sockets,
             tls=tls,
             prewarm=plan.prewarm,
+            ends_unless_loaded=plan.wait,
             stop_with="Ctrl-C" if report is None else "hipfire stop",
             on_listening=lambda: notifier.ready(f"listening on {endpoint_of(plan.settings.serve).url}"),
             on_loading=on_loading,

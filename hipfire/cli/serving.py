@@ -33,9 +33,9 @@ _SWITCH_INTERVAL_S = 0.0005
 class Setup:
     """What a serve is made of, and whom it tells how it goes. `pull` is for models that requests ask for.
 
-    `prewarm` loads the model at once; `on_prewarmed` is then told whether that went well. `on_loading` hears of every
-    load, with the model's tag and the fraction done. `exit_at_once` does not
-    return.
+    `prewarm` loads the model at once; `on_prewarmed` is then told whether that went well, and whoever it tells ends a
+    serve that `ends_unless_loaded`. `on_loading` hears of every load, with the model's tag and the fraction done.
+    `exit_at_once` does not return.
     """
 
     settings: Settings
@@ -45,6 +45,7 @@ class Setup:
     sockets: Sequence[socket.socket]
     tls: ssl.SSLContext | None
     prewarm: bool
+    ends_unless_loaded: bool
     stop_with: str
     on_listening: Callable[[], None]
     on_loading: Callable[[str, float], None]
@@ -92,16 +93,18 @@ async def _serve(setup: Setup) -> None:
             screen.show_listening()
             setup.on_listening()
             if setup.prewarm:
-                nursery.start_soon(_prewarm, service, screen, setup.on_prewarmed)
+                nursery.start_soon(_prewarm, service, screen, setup)
         nursery.cancel_scope.cancel()
 
 
-async def _prewarm(service: Service, screen: ServeScreen | ServeLog, on_prewarmed: Callable[[bool], None]) -> None:
+async def _prewarm(service: Service, screen: ServeScreen | ServeLog, setup: Setup) -> None:
     with screen.load_bar():
         await service.prewarm()
     if service.resident is not None:
         screen.show_ready(service.resident)
-    on_prewarmed(service.resident is not None)
+    elif not setup.ends_unless_loaded:
+        log.info("the server stays up, and requests for the model try again")
+    setup.on_prewarmed(service.resident is not None)
 
 
 async def _heed_signals(

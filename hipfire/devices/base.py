@@ -7,6 +7,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from hipfire.devices.logits import MAX_BEST, MAX_SCORES, Logits, RowMath
 from hipfire.errors import DeviceError
 from hipfire.program.operands import Buffer, Weight
 from hipfire.program.program import Program
@@ -27,6 +28,10 @@ class Step:
     slots: NDArray[np.int32]
     output_rows: NDArray[np.int32]
     """Indices of the rows whose logits are wanted."""
+    n_best: int = 0
+    """How many of each output row's highest logits are wanted, 0..MAX_BEST; no more come than there are."""
+    whole: bool = True
+    """Whether the output rows are wanted whole."""
 
     def check(self, limits: "Limits", *, n_vocab: int) -> None:
         """Raise ValueError for a step that an executable loaded with these limits cannot hold.
@@ -34,6 +39,8 @@ class Step:
         Native code trusts these numbers as indices; whoever made a step that fails here has a fault.
         """
         n_tokens = len(self.token_ids)
+        if not 0 <= self.n_best <= MAX_BEST:
+            raise ValueError(f"the {self.n_best} highest logits of a row, which are at most {MAX_BEST}")
         if not 0 < n_tokens <= limits.max_tokens or len(self.output_rows) > limits.max_outputs:
             raise ValueError(f"{n_tokens} rows and {len(self.output_rows)} outputs do not fit {limits}")
         if len(self.positions) != n_tokens or len(self.slots) != n_tokens:
@@ -61,6 +68,12 @@ class Limits:
     """Positions in a slot."""
     kv_cache: str = "auto"
     """Element type of the state: auto, f32, f16, q8."""
+
+
+def check_vocabulary(program: Program) -> None:
+    """Raise DeviceError for more logits in a row than a token can be chosen from."""
+    if program.logits.width > MAX_SCORES:
+        raise DeviceError(f"a vocabulary of {program.logits.width} tokens, more than {MAX_SCORES}")
 
 
 def raw_bytes(weight: Weight, tensors: Mapping[str, NDArray[np.uint8]]) -> NDArray[np.uint8]:
@@ -110,8 +123,8 @@ class Executable(Protocol):
         """The state's element type that was chosen."""
         ...
 
-    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
-        """Run one step; return the logits [n_outputs, n_vocab], valid until the next run.
+    def run(self, step: Step, cancel: CancelFlag) -> Logits:
+        """Run one step; return what it wants of the logits.
 
         Raises StepCancelled soon after `cancel` was set; the state that the step's rows wrote is then undefined.
         """
@@ -134,7 +147,10 @@ class Executable(Protocol):
 
 
 class Device(Protocol):
-    """`description` is for a person; `native` is whether compiled kernels run."""
+    """`description` is for a person; `native` is whether compiled kernels run.
+
+    `row_math` is for rows in the host's memory.
+    """
 
     @property
     def name(self) -> str: ...
@@ -144,6 +160,9 @@ class Device(Protocol):
 
     @property
     def native(self) -> bool: ...
+
+    @property
+    def row_math(self) -> RowMath: ...
 
     def free_nbytes(self) -> int | None:
         """Bytes that can still be had on the device; None where nobody knows."""

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hipfire.devices.arena import ALIGNMENT
-from hipfire.devices.base import CancelFlag, Limits, Progress, Step, raw_bytes
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary, raw_bytes
 from hipfire.devices.cpu_lowering import Addresses, lower, plan_program
 from hipfire.devices.host_memory import available_nbytes
 from hipfire.devices.host_processors import n_usable_cores
+from hipfire.devices.logits import Logits, RowMath, best_of
+from hipfire.devices.native_row_math import NativeRowMath
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
 from hipfire.kernels.library import KV_FORMATS, CpuOp, CpuStep, Library, OpKind
@@ -44,6 +46,7 @@ class CpuDevice:
     def __init__(self, library: Library, variant: str, n_threads: int) -> None:
         self.variant = variant
         self.n_threads = n_threads
+        self.row_math = NativeRowMath(library)
         self._library = library
 
     @classmethod
@@ -89,7 +92,9 @@ class CpuDevice:
         keep_buffers: bool = False,
     ) -> "CpuExecutable":
         """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32 or q8."""
-        return CpuExecutable(self._library, self.n_threads, program, tensors, limits, on_progress, keep_buffers)
+        return CpuExecutable(
+            self._library, self.row_math, self.n_threads, program, tensors, limits, on_progress, keep_buffers
+        )
 
 
 class CpuExecutable:
@@ -98,6 +103,7 @@ class CpuExecutable:
     def __init__(
         self,
         library: Library,
+        row_math: RowMath,
         n_threads: int,
         program: Program,
         tensors: Mapping[str, NDArray[np.uint8]],
@@ -110,6 +116,7 @@ class CpuExecutable:
         self._vectors: dict[str, NDArray[np.float32]] = {}
         self._packed: dict[str, NDArray[np.uint8]] = {}
         self._library = library
+        self._row_math = row_math
         self._program = program
         self._limits = limits
         self._keep_buffers = keep_buffers
@@ -125,7 +132,7 @@ class CpuExecutable:
             self._load(tensors, on_progress)
             cleanup.pop_all()
 
-    def run(self, step: Step, cancel: CancelFlag, *, op_ns: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    def run(self, step: Step, cancel: CancelFlag, *, op_ns: NDArray[np.int64] | None = None) -> Logits:
         """See `Executable.run`. `op_ns` [len(op_kinds)] gets how many nanoseconds each op took."""
         if self._pool is None:
             raise DeviceError("the model was closed")
@@ -143,7 +150,8 @@ class CpuExecutable:
         if not done:
             raise StepCancelled("the step was cancelled")
         self._last_rows = {Symbol.N_TOKENS: n_tokens, Symbol.N_OUTPUTS: n_outputs}
-        return self._view(self._program.logits)[:n_outputs]
+        rows = self._view(self._program.logits)[:n_outputs]
+        return Logits(best=best_of(rows, step.n_best, self._row_math), rows=rows)
 
     @property
     def op_kinds(self) -> tuple[OpKind, ...]:
@@ -295,6 +303,7 @@ def _check_support(library: Library, program: Program) -> None:
 
 def _check_counts(program: Program, limits: Limits) -> None:
     """Raise DeviceError for what the kernels cannot count."""
+    check_vocabulary(program)
     largest = max(dim for weight in program.weights for dim in weight.shape)
     for what, n in (
         ("positions", _padded_length(limits)),

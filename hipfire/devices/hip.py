@@ -15,12 +15,15 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from hipfire.devices.arena import Plan, plan_buffers
-from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.arena import Plan
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary
 from hipfire.devices.hip_launches import LaunchLists
 from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, partial_nbytes
+from hipfire.devices.hip_plan import plan_program
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_processors import n_usable_cores
+from hipfire.devices.logits import Logits, best_of
+from hipfire.devices.native_row_math import NativeRowMath
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
 from hipfire.hip.card_users import other_users
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
@@ -54,6 +57,7 @@ class HipDevice:
         self.packing = packing
         self.n_threads = n_threads
         self.library = library
+        self.row_math = NativeRowMath(packing)
 
     @classmethod
     def open(cls, wanted: str | None, n_threads: int | None) -> "HipDevice":
@@ -118,6 +122,7 @@ class _Sizes:
         kv_cache = "f16" if limits.kv_cache == "auto" else limits.kv_cache
         if kv_cache not in KV_TYPES:
             raise DeviceError(f"the hip device has no {kv_cache} KV cache", hint=f"choose one of {', '.join(KV_TYPES)}")
+        check_vocabulary(program)
         for state in program.states:
             if state.head_dim % 8 or state.head_dim > MAX_HEAD_DIM:
                 raise DeviceError(f"the hip device has no kernels for heads of {state.head_dim}")
@@ -128,7 +133,7 @@ class _Sizes:
         )
         shape = StepShape(n_tokens=limits.max_tokens, n_outputs=limits.max_outputs, n_chunks=max_chunks)
         return cls(
-            plan=plan_buffers(program, shape.n_rows, keep=keep),
+            plan=plan_program(program, shape.n_rows, keep=keep),
             weights=place_weights(program, packing),
             states={state.name: _state_nbytes(state, limits.n_slots, max_seq, kv_cache) for state in program.states},
             partials_nbytes=partials * max(min(MAX_PARTIALS_NBYTES // partials, limits.max_tokens), 1),
@@ -154,6 +159,7 @@ class HipExecutable:
         keep_buffers: bool,
     ) -> None:
         self._program = program
+        self._row_math = device.row_math
         self._limits = limits
         self._keep_buffers = keep_buffers
         self._sizes = _Sizes.of(program, limits, device.packing, keep=keep_buffers)
@@ -169,7 +175,7 @@ class HipExecutable:
             self._cleanup = cleanup.pop_all()
         self._is_open = True
 
-    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
+    def run(self, step: Step, cancel: CancelFlag) -> Logits:
         """See `Executable.run`. Raises DeviceLost where the GPU failed: no later step can succeed."""
         if not self._is_open:
             raise DeviceError("the model was closed")
@@ -194,7 +200,8 @@ class HipExecutable:
             raise DeviceLost(f"the GPU failed: {error.message}") from error
         if cancel.is_set():
             raise StepCancelled("the step was cancelled")
-        return self._host_logits[: self._shape.n_outputs]
+        rows = self._host_logits[: self._shape.n_outputs]
+        return Logits(best=best_of(rows, step.n_best, self._row_math), rows=rows)
 
     def copy_state(self, source: int, target: int, n_positions: int) -> None:
         """See `Executable.copy_state`. In whole tiles: a few positions more than was asked for do no harm."""

@@ -9,13 +9,17 @@ from typing import Any
 import attrs
 
 from hipfire.devices.arena import Plan
-from hipfire.kernels.hip_table import CHUNK, KERNELS, QUERIES_AT_ONCE, ROWS_AT_ONCE, STATS
+from hipfire.devices.hip_plan import quantises_in_passing
+from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, QUERIES_AT_ONCE, ROWS_AT_ONCE, STATS
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Symbol, Weight
 from hipfire.program.program import Program
 
 GROUP = 8
 """Outputs of a workgroup of a linear kernel: a packed row group (layout.h)."""
+
+MAX_DECODING = 64
+"""Rows of a step, one a sequence. A guess that is wrong costs time only."""
 
 ENOUGH_WORKGROUPS = 512
 """Of attention: with as many there is work for a whole GPU, and each goes through all positions that its rows see."""
@@ -38,6 +42,11 @@ class StepShape:
     n_outputs: int
     n_chunks: int
 
+    @property
+    def is_decode(self) -> bool:
+        """Whether the rows are probably of as many sequences: every one wants logits, and they are not many."""
+        return self.n_tokens == self.n_outputs <= MAX_DECODING
+
     def n_rows(self, buffer: Buffer) -> int:
         return self.n_outputs if buffer.shape[0] is Symbol.N_OUTPUTS else self.n_tokens
 
@@ -59,13 +68,23 @@ class Addresses:
     output_rows: int
     partials: int
     partials_nbytes: int
-    """Partial results of attention, and how much room there is for them."""
+    """Room for partial results of attention."""
     kv_cache: str
     max_seq: int
 
     def buffer(self, buffer: Buffer | None) -> int | None:
         """A buffer's floats; null for none."""
         return None if buffer is None else self.arena + self.plan.floats[buffer.name].offset
+
+    def out(self, buffer: Buffer) -> int | None:
+        """Where an op writes a buffer's floats; null where nobody reads them."""
+        region = self.plan.floats.get(buffer.name)
+        return None if region is None else self.arena + region.offset
+
+    def q16(self, buffer: Buffer) -> int | None:
+        """A buffer as integers of 16 bits; null where nobody reads those."""
+        region = self.plan.quantised.get(buffer.name)
+        return None if region is None else self.arena + region.offset
 
     def follows(self, weight: Weight | None, other: Weight | None) -> bool:
         """Whether the other begins where the weight ends, and no row group is shared."""
@@ -79,7 +98,13 @@ class Addresses:
 
 def lower(program: Program, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     """The launches of a step of this shape, in order."""
-    return [launch for op in program.ops if shape.n_rows(op.out) for launch in LOWER[type(op)](op, at, shape)]
+    launches = []
+    for op in program.ops:
+        if shape.n_rows(op.out):
+            launches += LOWER[type(op)](op, at, shape)
+            if not quantises_in_passing(op) and at.q16(op.out) is not None:
+                launches.append(_quantise(op.out, at, shape))
+    return launches
 
 
 def _blocks(n: int, size: int) -> int:
@@ -89,6 +114,16 @@ def _blocks(n: int, size: int) -> int:
 def _elements(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
     """A thread an element: columns along x, rows along y."""
     return LaunchSpec(kernel, (_blocks(n, KERNELS[kernel].n_threads), n_rows, 1), arguments)
+
+
+def _quads(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
+    """A thread four elements: columns along x, rows along y."""
+    return LaunchSpec(kernel, (_blocks(n, QUAD * KERNELS[kernel].n_threads), n_rows, 1), arguments)
+
+
+def _quantise(buffer: Buffer, at: Addresses, shape: StepShape) -> LaunchSpec:
+    arguments = {"x": at.buffer(buffer), "out_q16": at.q16(buffer), "n": buffer.width}
+    return _quads("quantise", buffer.width, shape.n_rows(buffer), arguments)
 
 
 def _embed(op: ops.Embed, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
@@ -107,7 +142,8 @@ def _rms_norm(op: ops.RmsNorm, at: Addresses, shape: StepShape) -> list[LaunchSp
         "x": at.buffer(op.x),
         "weight": at.weight(op.weight),
         "residual": at.buffer(op.residual),
-        "out": at.buffer(op.out),
+        "out": at.out(op.out),
+        "out_q16": at.q16(op.out),
         "n": op.x.width,
         "eps": op.eps,
     }
@@ -193,12 +229,13 @@ def _rope_store(op: ops.RopeStore, at: Addresses, shape: StepShape) -> list[Laun
 
 def _attention(op: ops.Attention, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     group = op.n_heads // op.keys.n_kv_heads
-    # A single row has no more queries than a KV head has heads; with more rows there are always enough.
-    queries = min((n for n in QUERIES_AT_ONCE if n >= group * shape.n_tokens), default=QUERIES_AT_ONCE[-1])
+    # Rows that share a workgroup are neighbours in one sequence.
+    neighbours = 1 if shape.is_decode else shape.n_tokens
+    queries = min((n for n in QUERIES_AT_ONCE if n >= group * neighbours), default=QUERIES_AT_ONCE[-1])
     heads_at_once = min(group, queries)
     rows_at_once = queries // heads_at_once
     head_blocks = op.keys.n_kv_heads * _blocks(group, heads_at_once)
-    # Which of them share a workgroup the rows' positions decide: a row's bits depend on none of this.
+    # A row's bits depend on none of this.
     is_whole = _blocks(shape.n_tokens, rows_at_once) * head_blocks >= ENOUGH_WORKGROUPS
     n_slices = 1 if is_whole else shape.n_chunks
     launches = []
@@ -228,7 +265,8 @@ def _attention(op: ops.Attention, at: Addresses, shape: StepShape) -> list[Launc
         }
         kernel = f"attention_{at.kv_cache}_x{queries}"
         launches.append(LaunchSpec(kernel, (n_slices, head_blocks, n_rows), shared | arguments))
-        join = shared | {"out": at.buffer(op.out)}
+        out_q16 = at.q16(op.out) if quantises_in_passing(op) else None
+        join = shared | {"out": at.out(op.out), "out_q16": out_q16}
         launches.append(LaunchSpec("attention_join", (op.n_heads, n_rows, 1), join))
     return launches
 
@@ -244,8 +282,8 @@ def n_chunks_of(n_positions: int) -> int:
 
 
 def _gated(op: ops.Gated, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
-    arguments = {"x": at.buffer(op.x), "out": at.buffer(op.out), "n": op.out.width}
-    return [_elements(f"gated_{op.activation}", op.out.width, shape.n_rows(op.out), arguments)]
+    arguments = {"x": at.buffer(op.x), "out": at.out(op.out), "out_q16": at.q16(op.out), "n": op.out.width}
+    return [_quads(f"gated_{op.activation}", op.out.width, shape.n_rows(op.out), arguments)]
 
 
 def _gather_outputs(op: ops.GatherOutputs, at: Addresses, shape: StepShape) -> list[LaunchSpec]:

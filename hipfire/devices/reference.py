@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it ships no types
 
 from hipfire.devices import host_memory
-from hipfire.devices.base import CancelFlag, Limits, Progress, Step, raw_bytes
+from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary, raw_bytes
+from hipfire.devices.logits import Logits, best_of
+from hipfire.devices.numpy_row_math import NumpyRowMath
 from hipfire.devices.reference_ops import Floats, Frame, evaluate
 from hipfire.dtypes import dequantize
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
@@ -54,7 +56,7 @@ class ReferenceExecutable:
         self._n_vocab = min(op.table.shape[0] for op in program.ops if isinstance(op, Embed))
         self.memory_nbytes = _memory_nbytes(program, limits, keep=keep)
 
-    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
+    def run(self, step: Step, cancel: CancelFlag) -> Logits:
         step.check(self._limits, n_vocab=self._n_vocab)
         self._buffers.clear()
         frame = Frame(step=step, weights=self._weights, states=self._states, buffers=self._buffers)
@@ -66,7 +68,8 @@ class ReferenceExecutable:
                 self._buffers[op.out.name] = evaluate(op, frame)
                 for name in dead:
                     del self._buffers[name]
-        return self._buffers[self._program.logits.name]
+        rows = self._buffers[self._program.logits.name]
+        return Logits(best=best_of(rows, step.n_best, NumpyRowMath()), rows=rows)
 
     def copy_state(self, source: int, target: int, n_positions: int) -> None:
         for state in self._states.values():
@@ -88,6 +91,7 @@ class ReferenceDevice:
 
     name: ClassVar[str] = "reference"
     native: ClassVar[bool] = False
+    row_math: ClassVar[NumpyRowMath] = NumpyRowMath()
 
     description: str
     _blas: ThreadpoolController
@@ -123,6 +127,7 @@ class ReferenceDevice:
 
     def load_nbytes(self, program: Program, limits: Limits) -> int:
         _check_kv_cache(limits)
+        check_vocabulary(program)
         return _memory_nbytes(program, limits, keep=False)
 
     def load(
@@ -135,6 +140,7 @@ class ReferenceDevice:
         keep_buffers: bool = False,
     ) -> ReferenceExecutable:
         _check_kv_cache(limits)
+        check_vocabulary(program)
         needed = _memory_nbytes(program, limits, keep=keep_buffers)
         host_memory.require_memory("the model in float32", needed, self._available_nbytes())
         try:

@@ -224,7 +224,7 @@ class Engine:
 
     def _run(self, chunks: tuple[Chunk, ...], model: LoadedModel) -> None:
         logits = model.executable.run(step_of(chunks), self._inbox.flag)
-        for message in settle(chunks, logits, self._clock()):
+        for message in settle(chunks, logits, self._clock(), row_math=model.device.row_math):
             self._emit(message)
 
     def _release_ended(self) -> None:

@@ -64,6 +64,11 @@ class Sequence:
         window = self.sampling.penalty_window
         return self.tokens[-window:] if window else ()
 
+    @property
+    def is_constrained(self) -> bool:
+        """Whether `allowed` may leave tokens out."""
+        return self._constraint is not None
+
     def allowed(self) -> Allowed | None:
         """The tokens [n_vocab] that may come next; None: all. Raises InvalidRequest where that cannot be told."""
         return None if self._constraint is None else self._constraint.allowed()

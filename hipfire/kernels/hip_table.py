@@ -37,6 +37,12 @@ QUERIES_AT_ONCE = (4, 8, 16)
 STATS = 4
 """Floats before the weighted values in a partial result of attention (attention.hip)."""
 
+QUAD = 4
+"""Columns of a thread of the kernels that may write rows as integers of 16 bits (activations.h)."""
+
+Q16_TILE, Q16_TILE_NBYTES = 32, 80
+"""Columns and bytes of `struct activations`."""
+
 MAX_HEAD_DIM = 512
 KV_TYPES = ("f16", "q8", "f32")
 """Element types of keys and values."""
@@ -82,13 +88,18 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
         for queries in QUERIES_AT_ONCE:
             yield f"attention_{kv}_x{queries}", Kernel("attention", CHUNK, _ATTENTION)
     for activation in ("silu", "gelu_tanh"):
-        yield f"gated_{activation}", Kernel("rows", 256, "p:x p:out i:n")
-    yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out i:n f:eps")
+        yield f"gated_{activation}", Kernel("rows", 64, "p:x p:out p:out_q16 i:n")
+    yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out p:out_q16 i:n f:eps")
+    yield "quantise", Kernel("rows", 64, "p:x p:out_q16 i:n")
     yield "gather_outputs", Kernel("rows", 256, "p:x p:output_rows p:out i:n")
     yield "rope_angles", Kernel("rows", 64, "p:frequencies p:positions p:out i:n f:scale")
     yield (
         "attention_join",
-        Kernel("attention", 128, "p:partials p:positions p:out i:first_row i:n_heads i:dim i:window i:n_slices"),
+        Kernel(
+            "attention",
+            64,
+            "p:partials p:positions p:out p:out_q16 i:first_row i:n_heads i:dim i:window i:n_slices",
+        ),
     )
 
 

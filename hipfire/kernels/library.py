@@ -11,7 +11,7 @@ from typing import Any
 
 from hipfire.errors import DeviceError
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 
 
 class OpKind(enum.IntEnum):
@@ -139,6 +139,14 @@ class Library:
         self.pack = declare("hf_pack", None, c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int64)
         self.run = declare("hf_run", c_bool, c_void_p, POINTER(CpuOp), c_int32, POINTER(CpuStep), c_void_p, c_void_p)
         self.launch = declare("hf_launch", c_int32, c_void_p, POINTER(Launch), c_int32, c_void_p)
+        row = (c_void_p, c_int64)
+        self.is_finite = declare("hf_is_finite", c_bool, *row)
+        self.allow = declare("hf_allow", None, c_void_p, c_void_p, c_int64, c_void_p)
+        self.best_scratch_nbytes = declare("hf_best_scratch_nbytes", c_int64, c_int64)
+        self.best = declare("hf_best", None, *row, c_int64, c_void_p, c_void_p)
+        self.weights = declare("hf_weights", None, *row, c_float, c_float, c_void_p)
+        self.total = declare("hf_total", c_int64, *row, c_float, c_float)
+        self.draw = declare("hf_draw", c_int64, *row, c_float, c_float, c_int64, c_int64)
         self.formats = _formats(declare("hf_format_name", c_char_p, c_int32))
         """Numbers of the formats that the library has, by dtype name."""
 

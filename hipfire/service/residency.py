@@ -163,11 +163,7 @@ class Residency:
             self._resident = await self._loaded(loading.model)
             log.info("%s is loaded on %s", loading.model.tag, self._resident.engine.device)
         except HipfireError as error:
-            log.error(
-                "%s could not be loaded: %s; the server stays up, and requests for it try again",
-                loading.model.tag,
-                error,
-            )
+            log.error("%s could not be loaded: %s", loading.model.tag, error)
             loading.error = error
         except Exception as error:
             # A file can be broken in ways that its readers did not think of: that ends the load, not the server.

@@ -49,6 +49,11 @@ def test_help_of_a_command_of_a_command(program: Program) -> None:
         (["help", "lst"], "hipfire: there is no command 'lst', did you mean list? (see hipfire --help)\n"),
         (["zzz"], "hipfire: there is no command 'zzz' (see hipfire --help)\n"),
         (["list", "--zzz"], "hipfire: no such option '--zzz' (see hipfire list --help)\n"),
+        (
+            ["serve", "m", "-c", "80"],
+            "hipfire: no such option '-c': that is --max-seq (see hipfire serve --help)\n",
+        ),
+        (["list", "--port"], "hipfire: no such option '--port' (see hipfire list --help)\n"),
         (["pull"], "hipfire: missing argument 'TAG' (see hipfire pull --help)\n"),
     ],
 )

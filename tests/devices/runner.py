@@ -41,14 +41,14 @@ class Runner:
     ) -> NDArray[np.float32]:
         """Logits of the rows asked for, of all by default, after one step of these tokens."""
         step = make_step(tokens, start=start, slot=slot, outputs=outputs)
-        return self._executable.run(step, CancelFlag()).copy()
+        return self._executable.run(step, CancelFlag()).whole().copy()
 
     def greedy(self, prompts: Sequence[Sequence[int]], n_tokens: int) -> list[list[int]]:
         """Each prompt's likeliest continuation, token by token, all in the same steps, each in a slot of its own."""
         steps = [make_step(prompt, slot=i, outputs=[len(prompt) - 1]) for i, prompt in enumerate(prompts)]
         answers: list[list[int]] = [[] for _ in prompts]
         for n_answered in range(n_tokens):
-            likeliest = self._executable.run(joined(*steps), CancelFlag()).argmax(axis=1)
+            likeliest = self._executable.run(joined(*steps), CancelFlag()).whole().argmax(axis=1)
             for answer, token in zip(answers, likeliest, strict=True):
                 answer.append(int(token))
             steps = [

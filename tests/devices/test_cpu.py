@@ -157,7 +157,7 @@ def run_chunks(device: CpuDevice, model: RandomModel, kv_cache: str, size: int) 
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     try:
         steps = [make_step(TOKENS[at : at + size], start=at) for at in range(0, len(TOKENS), size)]
-        return np.concatenate([executable.run(step, CancelFlag()).copy() for step in steps])
+        return np.concatenate([executable.run(step, CancelFlag()).whole().copy() for step in steps])
     finally:
         executable.close()
 
@@ -214,9 +214,9 @@ def test_what_shares_the_step_does_not_change_a_bit(device: CpuDevice) -> None:
     batched = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     for step in other:
         apart.run(step, CancelFlag())
-    expected = [apart.run(step, CancelFlag()).copy() for step in alone]
-    first = batched.run(together[0], CancelFlag())[33:].copy()
-    second = batched.run(together[1], CancelFlag())[:1].copy()
+    expected = [apart.run(step, CancelFlag()).whole().copy() for step in alone]
+    first = batched.run(together[0], CancelFlag()).whole()[33:].copy()
+    second = batched.run(together[1], CancelFlag()).whole()[:1].copy()
     np.testing.assert_array_equal(first.view(np.uint32), expected[0].view(np.uint32))
     np.testing.assert_array_equal(second.view(np.uint32), expected[1].view(np.uint32))
 
@@ -226,12 +226,12 @@ def test_rows_may_come_in_any_order(device: CpuDevice, window: int | None) -> No
     program, tensors = RandomModel(head_dim=32, window=window).build()
     step = joined(make_step(TOKENS[:60]), make_step(TOKENS[30:70], slot=1))
     executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
-    expected = executable.run(step, CancelFlag()).copy()
+    expected = executable.run(step, CancelFlag()).whole().copy()
     for order in (np.arange(100)[::-1], np.random.default_rng(3).permutation(100)):
         mixed = attrs.evolve(
             step, token_ids=step.token_ids[order], positions=step.positions[order], slots=step.slots[order]
         )
-        found = executable.run(mixed, CancelFlag())
+        found = executable.run(mixed, CancelFlag()).whole()
         np.testing.assert_array_equal(found.view(np.uint32), expected[order].view(np.uint32))
 
 
@@ -239,9 +239,9 @@ def test_a_step_may_be_of_views(device: CpuDevice) -> None:
     program, tensors = RandomModel(head_dim=32).build()
     step = make_step(TOKENS[:30])
     executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
-    expected = executable.run(step, CancelFlag()).copy()
+    expected = executable.run(step, CancelFlag()).whole().copy()
     views = {name: np.repeat(array, 2)[::2] for name, array in attrs.asdict(step).items()}
-    found = executable.run(Step(**views), CancelFlag())
+    found = executable.run(Step(**views), CancelFlag()).whole()
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
@@ -252,8 +252,8 @@ def test_sequences_whose_positions_follow_each_other_stay_apart(device: CpuDevic
     following = [make_step([slot], start=start, slot=slot) for slot, start in enumerate(starts)]
     executable = device.load(program, tensors, limits_for([joined(*prompts), *following]), on_progress=lambda _: None)
     executable.run(joined(*prompts), CancelFlag())
-    alone = np.concatenate([executable.run(step, CancelFlag()).copy() for step in following])
-    together = executable.run(joined(*following), CancelFlag())
+    alone = np.concatenate([executable.run(step, CancelFlag()).whole().copy() for step in following])
+    together = executable.run(joined(*following), CancelFlag()).whole()
     np.testing.assert_array_equal(together.view(np.uint32), alone.view(np.uint32))
 
 
@@ -261,10 +261,10 @@ def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
     program, tensors = RandomModel(head_dim=32).build()
     limits = limits_for([make_step(TOKENS)])
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
-    clean = executable.run(make_step(TOKENS[:9]), CancelFlag()).copy()
+    clean = executable.run(make_step(TOKENS[:9]), CancelFlag()).whole().copy()
     for state in executable._states.values():  # noqa: SLF001  (what a sequence with broken numbers leaves behind)
         state[:] = 0xFF
-    again = executable.run(make_step(TOKENS[:9]), CancelFlag())
+    again = executable.run(make_step(TOKENS[:9]), CancelFlag()).whole()
     np.testing.assert_array_equal(again.view(np.uint32), clean.view(np.uint32))
 
 
@@ -277,11 +277,11 @@ def test_a_copied_state_goes_on_as_the_original(device: CpuDevice, kv_cache: str
     executable = device.load(
         program, tensors, limits_for([whole, make_step([1], slot=2)], kv_cache=kv_cache), on_progress=lambda _: None
     )
-    expected = executable.run(whole, CancelFlag())[n:].copy()
+    expected = executable.run(whole, CancelFlag()).whole()[n:].copy()
     executable.run(make_step(TOKENS[5:65], slot=2), CancelFlag())
     executable.copy_state(1, 2, n)
-    copied = executable.run(make_step(TOKENS[n:60], start=n, slot=2), CancelFlag()).copy()
-    original = executable.run(make_step(TOKENS[n:60], start=n, slot=1), CancelFlag())
+    copied = executable.run(make_step(TOKENS[n:60], start=n, slot=2), CancelFlag()).whole().copy()
+    original = executable.run(make_step(TOKENS[n:60], start=n, slot=1), CancelFlag()).whole()
     np.testing.assert_array_equal(copied.view(np.uint32), expected.view(np.uint32))
     np.testing.assert_array_equal(original.view(np.uint32), expected.view(np.uint32))
 
@@ -303,8 +303,8 @@ def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(
     limits = limits_for([clean], kv_cache=kv_cache)
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     # Each token's logit of the poisoned row of the tied table is no number either.
-    expected = executable.run(clean, CancelFlag())[:, :poison].copy()
-    found = executable.run(broken, CancelFlag())[:, :poison]
+    expected = executable.run(clean, CancelFlag()).whole()[:, :poison].copy()
+    found = executable.run(broken, CancelFlag()).whole()[:, :poison]
     sees = np.arange(len(found)) - at
     sees = (sees >= 0) & (sees < (window or len(tokens))) & (np.arange(len(found)) < len(tokens))
     assert not np.isfinite(found[sees]).any()
@@ -320,7 +320,7 @@ def test_cancelling_stops_a_step(device: CpuDevice) -> None:
     program, tensors = RandomModel(n_layers=40, n_embd=256, n_ff=512).build()
     step = make_step(TOKENS)
     executable = device.load(program, tensors, limits_for([step]), on_progress=lambda fraction: None)
-    expected = executable.run(step, CancelFlag()).copy()
+    expected = executable.run(step, CancelFlag()).whole().copy()
     before = CancelFlag()
     before.set()
     with pytest.raises(StepCancelled):
@@ -332,7 +332,7 @@ def test_cancelling_stops_a_step(device: CpuDevice) -> None:
     with pytest.raises(StepCancelled):
         run_until_cancelled(executable, step, during)
     timer.join()
-    np.testing.assert_array_equal(executable.run(step, CancelFlag()), expected)
+    np.testing.assert_array_equal(executable.run(step, CancelFlag()).whole(), expected)
 
 
 def test_a_step_that_was_cancelled_before_it_began_writes_nothing(device: CpuDevice) -> None:
@@ -349,8 +349,8 @@ def test_each_op_is_timed_when_asked(device: CpuDevice) -> None:
     program, tensors = RandomModel(dtype="q8_0", n_embd=64, n_ff=96).build()
     executable = device.load(program, tensors, limits_for([make_step(TOKENS)]), on_progress=lambda fraction: None)
     op_ns = np.full(len(executable.op_kinds), -1, np.int64)
-    expected = executable.run(make_step(TOKENS), CancelFlag()).copy()
-    found = executable.run(make_step(TOKENS), CancelFlag(), op_ns=op_ns)
+    expected = executable.run(make_step(TOKENS), CancelFlag()).whole().copy()
+    found = executable.run(make_step(TOKENS), CancelFlag(), op_ns=op_ns).whole()
     np.testing.assert_array_equal(found, expected)
     assert (op_ns > 0).all()
     n_quantising = sum(kind == OpKind.QUANTISE for kind in executable.op_kinds)

@@ -83,7 +83,7 @@ def test_closing_twice_ends_the_threads_once_and_leaves_the_last_logits() -> Non
     before = n_native_threads()
     executable = CpuDevice.open(3).load(PROGRAM, TENSORS, LIMITS, on_progress=lambda fraction: None)
     assert n_native_threads() == before + 2
-    logits = executable.run(make_step([1, 2]), CancelFlag())
+    logits = executable.run(make_step([1, 2]), CancelFlag()).whole()
     kept = logits.copy()
     executable.close()
     executable.close()

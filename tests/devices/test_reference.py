@@ -105,7 +105,7 @@ def test_partial_rotation_and_head_norms(interleaved: bool) -> None:
     program = builder.finish(builder.gather_outputs("outputs", attended))
     step = make_step([1], start=3)
     executable = load(program, bytes_of(table=table, q_norm=q_norm, k_norm=k_norm), limits_for([step]), keep=True)
-    logits = executable.run(step, CancelFlag())
+    logits = executable.run(step, CancelFlag()).whole()
 
     head = table[1, :6]
     expected = head / math.sqrt(np.mean(head**2) + 0.1) * q_norm
@@ -147,11 +147,11 @@ def test_a_row_does_not_depend_on_how_the_prompt_is_cut(chunk: int) -> None:
     """Bit for bit with OpenBLAS on x86-64; nobody promises that much of other BLAS libraries."""
     program, tensors = RandomModel(window=6).build()
     limits = Limits(max_tokens=32, max_outputs=32, n_slots=1, max_seq=32)
-    whole = load(program, tensors, limits).run(make_step(PROMPT), CancelFlag())
+    whole = load(program, tensors, limits).run(make_step(PROMPT), CancelFlag()).whole()
     executable = load(program, tensors, limits)
     for start in range(0, len(PROMPT), chunk):
         rows = slice(start, start + chunk)
-        logits = executable.run(make_step(PROMPT[rows], start=start), CancelFlag())
+        logits = executable.run(make_step(PROMPT[rows], start=start), CancelFlag()).whole()
         if same_bits():
             assert np.array_equal(logits, whole[rows])
         else:
@@ -166,18 +166,18 @@ def same_bits() -> bool:
 def test_sequences_do_not_see_each_other() -> None:
     program, tensors = RandomModel().build()
     limits = Limits(max_tokens=64, max_outputs=64, n_slots=3, max_seq=32)
-    alone = [load(program, tensors, limits).run(make_step(PROMPT[:n]), CancelFlag())[-1] for n in (4, 9)]
+    alone = [load(program, tensors, limits).run(make_step(PROMPT[:n]), CancelFlag()).whole()[-1] for n in (4, 9)]
     both = joined(make_step(PROMPT[:4], slot=2, outputs=[3]), make_step(PROMPT[:9], slot=0, outputs=[8]))
-    together = load(program, tensors, limits).run(both, CancelFlag())
+    together = load(program, tensors, limits).run(both, CancelFlag()).whole()
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 def test_a_used_slot_can_start_again() -> None:
     program, tensors = RandomModel().build()
     executable = load(program, tensors, Limits(max_tokens=32, max_outputs=32, n_slots=1, max_seq=32))
-    first = executable.run(make_step(PROMPT[:5]), CancelFlag()).copy()
+    first = executable.run(make_step(PROMPT[:5]), CancelFlag()).whole().copy()
     executable.run(make_step(PROMPT), CancelFlag())
-    assert np.array_equal(executable.run(make_step(PROMPT[:5]), CancelFlag()), first)
+    assert np.array_equal(executable.run(make_step(PROMPT[:5]), CancelFlag()).whole(), first)
 
 
 def test_a_copied_state_goes_on_as_the_original() -> None:
@@ -186,14 +186,14 @@ def test_a_copied_state_goes_on_as_the_original() -> None:
     executable.run(make_step(PROMPT), CancelFlag())
     executable.run(make_step(PROMPT[::-1], slot=1), CancelFlag())
     executable.copy_state(0, 1, 5)
-    original = executable.run(make_step(PROMPT[5:], start=5), CancelFlag()).copy()
-    assert np.array_equal(executable.run(make_step(PROMPT[5:], start=5, slot=1), CancelFlag()), original)
+    original = executable.run(make_step(PROMPT[5:], start=5), CancelFlag()).whole().copy()
+    assert np.array_equal(executable.run(make_step(PROMPT[5:], start=5, slot=1), CancelFlag()).whole(), original)
 
 
 def test_a_step_may_want_no_logits() -> None:
     program, tensors = RandomModel().build()
     executable = load(program, tensors, Limits(max_tokens=32, max_outputs=1, n_slots=1, max_seq=32))
-    assert executable.run(make_step(PROMPT, outputs=[]), CancelFlag()).shape == (0, 131)
+    assert executable.run(make_step(PROMPT, outputs=[]), CancelFlag()).whole().shape == (0, 131)
 
 
 def test_a_cancelled_step_stops() -> None:
@@ -204,7 +204,7 @@ def test_a_cancelled_step_stops() -> None:
     with pytest.raises(StepCancelled):
         executable.run(make_step([1, 2]), cancel)
     cancel.clear()
-    assert executable.run(make_step([1, 2]), cancel).shape == (2, 131)
+    assert executable.run(make_step([1, 2]), cancel).whole().shape == (2, 131)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hipfire.devices.base import CancelFlag, Device, Executable, Limits, Progress, Step
+from hipfire.devices.logits import Logits
 from hipfire.errors import StepCancelled
 from hipfire.program.program import Program
 
@@ -27,7 +28,7 @@ class InterruptedExecutable:
         self.memory_nbytes = inner.memory_nbytes
         self.kv_cache = inner.kv_cache
 
-    def run(self, step: Step, cancel: CancelFlag) -> NDArray[np.float32]:
+    def run(self, step: Step, cancel: CancelFlag) -> Logits:
         self.before_step()
         if cancel.is_set():
             self._inner.run(attrs.evolve(step, token_ids=step.token_ids ^ 1), CancelFlag())
@@ -50,6 +51,7 @@ class InterruptedDevice:
         self.name = inner.name
         self.description = inner.description
         self.native = inner.native
+        self.row_math = inner.row_math
 
     def free_nbytes(self) -> int | None:
         return self._inner.free_nbytes()

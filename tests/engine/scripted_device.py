@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step
+from hipfire.devices.logits import Logits, best_of
+from hipfire.devices.numpy_row_math import NumpyRowMath
 from hipfire.engine.loader import Loader
 from hipfire.errors import StepCancelled
 from hipfire.formats.checkpoint import Checkpoint
@@ -57,7 +59,7 @@ class ScriptedExecutable:
         self._device = device
         self._state = np.full((limits.n_slots, limits.max_seq), UNWRITTEN)
 
-    def run(self, step: Step, cancel: CancelFlag) -> np.ndarray:
+    def run(self, step: Step, cancel: CancelFlag) -> Logits:
         assert not self.is_closed
         step.check(self.limits, n_vocab=N_VOCAB)
         self.steps.append(step)
@@ -67,7 +69,12 @@ class ScriptedExecutable:
             raise StepCancelled("broken off")
         self._state[step.slots, step.positions] = step.token_ids
         logits = [self._device.script(self._prefix(step, row)) for row in step.output_rows]
-        return np.array(logits, np.float32).reshape(-1, N_VOCAB)
+        rows = np.array(logits, np.float32).reshape(-1, N_VOCAB)
+        # Nothing that was not asked for, as a GPU does it.
+        return Logits(
+            best=best_of(rows, step.n_best, self._device.row_math),
+            rows=rows if step.whole else None,
+        )
 
     def _prefix(self, step: Step, row: int) -> tuple[int, ...]:
         prefix = self._state[step.slots[row], : step.positions[row] + 1]
@@ -92,6 +99,7 @@ class ScriptedDevice:
     name = "scripted"
     description = "scripted (1 thread)"
     native = True
+    row_math = NumpyRowMath()
 
     def __init__(
         self, script: Script = hashed, *, hook: Hook = no_hook, position_nbytes: int = 1, free_nbytes: int | None = None

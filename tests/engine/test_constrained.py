@@ -12,6 +12,7 @@ from engine_harness import request as a_request
 from scripted_device import N_VOCAB, ScriptedDevice, counting, hashed
 from scripted_service import tiny_tokenizer
 
+from hipfire.devices.numpy_row_math import NumpyRowMath
 from hipfire.engine.loader import Loader
 from hipfire.engine.sampler import choose
 from hipfire.grammar.rules import Rules
@@ -218,7 +219,10 @@ def test_the_mask_decides_at_every_temperature_and_cut() -> None:
         Sampling(temperature=1.0, top_k=40, top_p=0.9, min_p=0.01),
         Sampling(temperature=1.0, repeat_penalty=1.9),
     ):
-        chosen = {choose(logits, sampling, recent=best[:64].tolist(), n=n, allowed=allowed).token for n in range(40)}
+        chosen = {
+            choose(logits, sampling, recent=best[:64].tolist(), n=n, allowed=allowed, row_math=NumpyRowMath()).token
+            for n in range(40)
+        }
         assert chosen <= set(best[-3:].tolist())
         if sampling.temperature == 2.0:
             assert len(chosen) == 3

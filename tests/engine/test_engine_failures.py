@@ -5,8 +5,9 @@ import pytest
 from engine_harness import Harness, request
 from scripted_device import ScriptedDevice, counting
 
+from hipfire.devices.numpy_row_math import NumpyRowMath
 from hipfire.errors import DeviceError, OutOfMemory
-from hipfire.wire.messages import Finished
+from hipfire.wire.messages import Finished, Sampling
 
 
 @pytest.mark.parametrize(
@@ -30,15 +31,15 @@ def test_a_device_error_fails_what_is_active_and_the_engine_lives_on(error, code
 
 
 def test_memory_that_runs_out_while_tokens_are_chosen_ends_nobody_twice():
-    harness = Harness(ScriptedDevice(counting), max_concurrent=2)
-    run = harness.executable.run
+    class NoMemory(NumpyRowMath):
+        def weights(self, scores, highest, temperature):
+            raise MemoryError
 
-    def run_short(step, cancel):
-        yield run(step, cancel)[0]
-        raise MemoryError
-
-    harness.executable.run = run_short
-    harness.settle(request("a", 3, max_tokens=1), request("b", 4, max_tokens=9))
+    device = ScriptedDevice(counting)
+    device.row_math = NoMemory()
+    harness = Harness(device, max_concurrent=2)
+    drawn = Sampling(temperature=1.0, top_k=2)
+    harness.settle(request("a", 3, max_tokens=1), request("b", 4, max_tokens=9, sampling=drawn))
     assert harness.end("a").reason == "length"
     assert harness.end("b").code == "out_of_memory"
 

@@ -3,11 +3,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hipfire.engine.sampler import adjusted, candidates, choose, index_at, top_ids, uniform
+from hipfire.devices.logits import best_of
+from hipfire.devices.native_row_math import NativeRowMath
+from hipfire.engine import sampler
+from hipfire.engine.sampler import Choice, adjusted, choose_of_best, index_at, n_best_wanted, random_bits
 from hipfire.errors import BadLogits
+from hipfire.kernels.select import load_variant, machine_variants
 from hipfire.wire.messages import Sampling
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=100)
+
+
+MATH = NativeRowMath(load_variant(machine_variants()[0]))
+
+
+def choose(logits: np.ndarray, sampling: Sampling, *, recent, n: int, allowed: np.ndarray | None = None) -> Choice:
+    """The choice from the whole row, which is that from the best logits where they are enough."""
+    choice = sampler.choose(logits, sampling, recent=recent, n=n, allowed=allowed, row_math=MATH)
+    if (k := n_best_wanted(sampling, masked=allowed is not None)) is not None:
+        # More than are needed: others of the step may want them.
+        best = best_of(logits[None], k + 3, MATH)
+        assert choose_of_best(best.ids[0], best.values[0], sampling, n=n, row_math=MATH) == choice
+    return choice
+
+
+def candidates(logits: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    return sampler.candidates(logits, sampling, MATH)
 
 
 def logits_of(*values: float) -> np.ndarray:
@@ -158,6 +179,9 @@ def test_min_p_is_relative_to_the_best():
     logits = np.log(logits_of(0.5, 0.26, 0.24))
     ids, _ = candidates(logits, Sampling(temperature=1.0, min_p=0.5))
     assert ids.tolist() == [0, 1]
+    for top_k in (0, 3):
+        sampling = Sampling(temperature=1.0, min_p=0.5, top_k=top_k)
+        assert {choose(logits, sampling, recent=(), n=n).token for n in range(50)} == {0, 1}
 
 
 def test_temperature_comes_before_the_filters():
@@ -199,7 +223,7 @@ def test_candidates_are_those_of_a_full_sort(n, top_k, top_p, min_p, temperature
 @given(st.integers(1, 5000), st.integers(1, 300), st.integers(0, 2**32))
 def test_top_ids_are_the_head_of_a_stable_sort(n, k, seed):
     scores = np.round(random_logits(n, seed), 1).astype(np.float32)
-    assert top_ids(scores, k).tolist() == np.argsort(-scores, kind="stable")[:k].tolist()
+    assert MATH.best(scores, min(k, n)).tolist() == np.argsort(-scores, kind="stable")[:k].tolist()
 
 
 # Draws
@@ -216,13 +240,19 @@ def test_the_same_seed_and_index_draw_the_same_token_and_others_differ():
 
 def test_the_stream_of_a_seed_never_changes():
     # A change here changes the text of every seeded request.
-    stream = [uniform(0, 0), uniform(0, 1), uniform(2**64 - 1, 12345)]
+    stream = [random_bits(0, 0) / 2**53, random_bits(0, 1) / 2**53, random_bits(2**64 - 1, 12345) / 2**53]
     assert stream == [0.011546754286331562, 0.5023796042735054, 0.6417259393325557]
+
+
+@SETTINGS
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**40))
+def test_the_stream_is_numpys_philox(seed, n):
+    assert random_bits(seed, n) == int(np.random.Philox(key=seed, counter=n).random_raw()) >> 11
 
 
 def test_uniform_numbers_are_uniform_along_draws_and_along_seeds():
     n = 3000
-    for numbers in ([uniform(7, i) for i in range(n)], [uniform(i, 0) for i in range(n)]):
+    for numbers in ([random_bits(7, i) / 2**53 for i in range(n)], [random_bits(i, 0) / 2**53 for i in range(n)]):
         ordered = np.sort(numbers)
         assert ordered[0] >= 0
         assert ordered[-1] < 1
@@ -251,8 +281,11 @@ def test_draws_follow_the_distribution(sampling, quantile):
 
 
 def test_a_token_of_probability_zero_is_never_drawn():
-    assert index_at(np.array([0.0, 1.0, 0.0, 2.0, 0.0]), 0.0) == 1
-    assert index_at(np.array([0.0, 1.0, 0.0, 2.0, 0.0]), 1 - 2.0**-53) == 3
+    weights = np.array([0, 1 << 40, 0, 2 << 40, 0])
+    assert index_at(weights, 0) == 1
+    assert index_at(weights, 2**53 // 3) == 1
+    assert index_at(weights, 2**53 // 3 + 1) == 3
+    assert index_at(weights, 2**53 - 1) == 3
 
 
 # Log probabilities

@@ -19,7 +19,7 @@ extern host_place host_here;
 extern const int host_wave_size;
 /* Give way until every thread of the workgroup has come here. `what` must be the same for all. */
 void host_meet(int what);
-extern float host_exchanged[2][1024];
+extern int host_exchanged[2][1024];
 extern int host_parity[1024];
 }
 
@@ -31,16 +31,16 @@ INLINE int wave_size() { return host_wave_size; }
 INLINE void meet() { host_meet(0); }
 
 /* Two buffers in turn, so that none is written while somebody may still read it. */
-INLINE float from_lane_xor(float x, int mask)
+template <int MASK> INLINE int word_from_lane_xor(int x)
 {
     const int self = thread(), parity = host_parity[self] ^= 1;
     host_exchanged[parity][self] = x;
-    host_meet(1 + mask);
-    return host_exchanged[parity][self ^ mask];
+    host_meet(1 + MASK);
+    return host_exchanged[parity][self ^ MASK];
 }
 
 template <typename T> INLINE T opaque(T x) { return x; }
 INLINE int opaque_scalar(int x) { return x; }
-template <typename T> INLINE T after(T x, float) { return x; }
+INLINE int after(int offset, float) { return offset; }
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
 template <typename T> INLINE const T *constant(const T *p) { return p; }

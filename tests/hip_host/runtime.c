@@ -26,7 +26,7 @@ struct {
     int thread, block[3];
 } host_here;
 const int host_wave_size = WAVE_SIZE;
-float host_exchanged[2][MAX_THREADS];
+int host_exchanged[2][MAX_THREADS];
 int host_parity[MAX_THREADS];
 
 /* A fiber is entered once by its context; from then on _setjmp and _longjmp switch, which need no system call. */

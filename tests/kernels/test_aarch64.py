@@ -96,7 +96,7 @@ def test_products_of_every_format(replay: list[str], dtype: DType) -> None:
     executable = load(dtype, random_weight(dtype, 23), inputs, variant=machine_variants()[0])
     for ids in ([5], [1, 2, 3, 4, 5, 6, 7]):
         step = make_step(ids)
-        expected = executable.run(step, CancelFlag()).copy()
+        expected = executable.run(step, CancelFlag()).whole().copy()
         executable._view(executable._program.logits)[:] = 0
         assert_same(replayed(replay, executable, step, 2), expected)
 
@@ -118,7 +118,7 @@ def test_a_whole_model(replay: list[str], kv_cache: str) -> None:
         limits = Limits(max_tokens=64, max_outputs=64, n_slots=1, max_seq=64, kv_cache=kv_cache)
         executable = CpuDevice.open(1).load(program, tensors, limits, on_progress=lambda fraction: None)
     step = make_step([1 + 7 * i % 500 for i in range(41)])
-    expected = executable.run(step, CancelFlag()).copy()
+    expected = executable.run(step, CancelFlag()).whole().copy()
     for state in executable._states.values():
         state[:] = 0
     executable._arena[:] = 0

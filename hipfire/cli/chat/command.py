@@ -35,7 +35,7 @@ def command(ctx: click.Context, model: str | None) -> None:
     answer, Ctrl-D leaves. /help lists what else there is: another model, another answer, saving, and more.
 
     What was typed is kept in chat_history in ~/.hipfire, for the arrow keys. Reasoning is shown dimmed. Where stdin or
-    stdout is no terminal, each line is a message, and the answers alone go to stdout.
+    stdout is no terminal, each line is a message, and the answers alone go to stdout, an empty line between them.
     """
     environment: Environment = ctx.obj
     settings = settings_of(ctx)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth
@@ -52,7 +54,7 @@ class Editor:
             message=[("class:prompt", "> ")],
             multiline=True,
             prompt_continuation=[("class:prompt", "  ")],
-            placeholder=[("class:placeholder", "Ask something; /help tells what else there is")],
+            placeholder=_placeholder,
             bottom_toolbar=status,
             key_bindings=_bindings(),
             completer=_Completer(choices),
@@ -71,6 +73,13 @@ class Editor:
             return ""
         except EOFError:
             return None
+
+
+def _placeholder() -> StyleAndTextTuples:
+    # What is drawn last stays on the terminal.
+    if get_app().is_done:
+        return []
+    return [("class:placeholder", "Ask something; /help tells what else there is")]
 
 
 def _bindings() -> KeyBindings:

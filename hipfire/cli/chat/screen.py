@@ -54,10 +54,16 @@ class Screen(Protocol):
 
 
 class PlainScreen:
-    """Answers on stdout, all else on stderr."""
+    """Answers on stdout, with an empty line between them, all else on stderr."""
+
+    def __init__(self) -> None:
+        self._has_answered = False
 
     def view(self, *, waiting: str) -> AnswerView:
         del waiting
+        if self._has_answered:
+            sys.stdout.write("\n")
+        self._has_answered = True
         return PlainView()
 
     def note(self, text: str) -> None:

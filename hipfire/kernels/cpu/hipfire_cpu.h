@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Raised with every change of a struct or function below; devices/cpu.py refuses a library of another number. */
-enum { ABI_VERSION = 6 };
+enum { ABI_VERSION = 7 };
 
 enum op_kind {
     OP_EMBED,
@@ -91,6 +91,19 @@ EXPORT void hf_pack(struct pool *pool, int32_t format, const uint8_t *raw, uint8
  * op_ns[i] is set to how long op number i took until all threads were done with it. */
 EXPORT bool hf_run(struct pool *pool, const struct op *ops, int32_t n_ops, const struct step *step,
                    const volatile int32_t *cancel, int64_t *op_ns);
+
+/* Rows of n scores, n <= 2**20: sampling.c. Whether all are finite. */
+EXPORT bool hf_is_finite(const float *scores, int64_t n);
+/* out[i] = the score, or -inf where allowed[i] is 0. */
+EXPORT void hf_allow(const float *scores, const uint8_t *allowed, int64_t n, float *out);
+/* The ids of the k highest, 1 <= k <= n, best first, of equals the lowest id. */
+EXPORT int64_t hf_best_scratch_nbytes(int64_t n);
+EXPORT void hf_best(const float *scores, int64_t n, int64_t k, int32_t *ids, void *scratch);
+/* 2**42 e**((score - highest) / temperature), rounded down; per_score is log2(e) / temperature. And their sum. */
+EXPORT void hf_weights(const float *scores, int64_t n, float highest, float per_score, int64_t *out);
+EXPORT int64_t hf_total(const float *scores, int64_t n, float highest, float per_score);
+/* The id where the running sum of the weights that are `least` or more passes share / 2**53 of the whole. */
+EXPORT int64_t hf_draw(const float *scores, int64_t n, float highest, float per_score, int64_t least, int64_t share);
 
 /* A GPU kernel to launch: its arguments as they lie in memory, grid in workgroups of n_threads. */
 struct launch {

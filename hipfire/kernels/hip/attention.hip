@@ -9,6 +9,7 @@
  * Chunks begin at absolute multiples of 128, a query's operations are the same for any N and any neighbours, and chunks are
  * added up by the same `add_share` in both places: so a row's bits depend on none of this.
  */
+#include "activations.h"
 #include "kv.h"
 
 enum {
@@ -16,12 +17,13 @@ enum {
     CHUNK = N_THREADS,
     STATS = 4,    /* floats of a partial result before the values */
     STRANDS = 8,  /* threads that share a query's softmax */
+    JOIN_THREADS = 64,
     TOGETHER = 4, /* queries whose threads' sums have room at a time */
 };
 
 /* What is loaded at a time: as much as there are scalar and vector registers for. */
-constexpr int Q_AT_ONCE = 4;                             /* queries; of each */
-template <int N> constexpr int PAIRS = N > 4 ? 2 : 4;    /* so many pairs of dims */
+constexpr int Q_AT_ONCE = 2;                          /* queries; of each */
+template <int N> constexpr int PAIRS = N > 4 ? 2 : 4; /* so many pairs of dims */
 template <int N> constexpr int VALUES_AT_ONCE = N > 4 ? 2 : 4;
 
 /* What all rows of a launch have in common. A partial result is [largest score, sum of weights, 2 unused, weighted sum of
@@ -44,7 +46,7 @@ template <int N> struct run {
     int n, n_rows;
     int end; /* of what the first row sees; a later row sees as many positions more as it is later */
     const float *q;
-    uint32_t q_at[N];             /* bytes from q to a query's; those that there are fewer than N repeat the last */
+    int q_at[N];                  /* bytes from q to a query's; those that there are fewer than N repeat the last */
     const uint8_t *keys, *values; /* of the slot and KV head */
     float *partial;               /* of the first query */
 };
@@ -53,7 +55,7 @@ template <int N> struct run {
 struct task {
     int n_parts, n_quads, part, quad;
     int query, strand;
-    int end; /* of what the query sees */
+    int begin, end; /* of what the query sees */
 };
 
 template <int N> struct scratch {
@@ -109,9 +111,8 @@ INLINE void score(const attention *op, const run<N> *of, const uint8_t *tile, in
         for (int from = 0; from < 4; from += PAIRS<N>) {
             const CONSTANT char *at = opaque((const CONSTANT char *)(constant(of->q) + i + 2 * from));
             for (int n = 0; n < N; n++) {
-                if (n >= Q_AT_ONCE)
-                    at = after(at, sums[n - Q_AT_ONCE].x);
-                const CONSTANT float2 *q = (const CONSTANT float2 *)(at + of->q_at[n]);
+                const int offset = n < Q_AT_ONCE ? of->q_at[n] : after(of->q_at[n], sums[n - Q_AT_ONCE].x);
+                const CONSTANT float2 *q = (const CONSTANT float2 *)(at + (n ? (uint32_t)offset : 0));
                 for (int j = 0; j < PAIRS<N>; j++)
                     sums[n] = fma_of(k[from + j], q[j], sums[n]);
             }
@@ -123,11 +124,9 @@ INLINE void score(const attention *op, const run<N> *of, const uint8_t *tile, in
 
 template <bool LARGEST> INLINE float over_strands(float x)
 {
-    for (int mask = 1; mask < STRANDS; mask *= 2) {
-        const float other = from_lane_xor(x, mask);
-        x = LARGEST ? max_of(x, other) : x + other;
-    }
-    return x;
+    x = with_other_lane<1, LARGEST>(x);
+    x = with_other_lane<2, LARGEST>(x);
+    return with_other_lane<7, LARGEST>(x);
 }
 
 /* From scores to weights in lds->room. What the chunk adds to the largest score and the sum of weights goes into the
@@ -158,8 +157,7 @@ INLINE void soften(const attention *op, const run<N> *of, int first, task mine, 
     float *partial = of->partial + lds->partial_at[mine.query];
     shares add = {largest, FIRST, seen.from < seen.to ? 1.0f : NOTHING};
     if (add.share != NOTHING) {
-        const bool is_first = op->n_slices > 1 || begin_of(mine.end, op->window) >= first;
-        if (!is_first) {
+        if (mine.begin < first) {
             add = shares_of(partial[0], largest);
             total = add_share(partial[1], add.kept, total, add.share);
         }
@@ -246,22 +244,78 @@ INLINE bool follows(const attention *op, int row)
     return slots[row] == slots[row - 1] && positions[row] == positions[row - 1] + 1;
 }
 
-/* A workgroup has some heads of a KV head, and a row with those that follow it up to a multiple of rows_at_once. If the row
- * before has this one with it, there is nothing to do. The latest rows have the most to do, and begin first. */
+/* How many rows from `row` on a workgroup takes: those that follow it up to a position that is a multiple of rows_at_once;
+ * none where the row before has this one with it. */
+INLINE int rows_from(const attention *op, int row, int first_row, int n_rows, int rows_at_once)
+{
+    const int position = constant(op->positions)[row];
+    if (row > first_row && position % rows_at_once && follows(op, row))
+        return 0;
+    int n = 1;
+    while (row + n < first_row + n_rows && (position + n) % rows_at_once && follows(op, row + n))
+        n++;
+    return n;
+}
+
+INLINE task task_of_thread(int dim, int end, int n_heads)
+{
+    const unsigned at = (unsigned)thread(), n_quads = (unsigned)dim / 4, query = at / STRANDS;
+    return {
+        .n_parts = (int)(N_THREADS / n_quads),
+        .n_quads = (int)n_quads,
+        .part = (int)(at / n_quads),
+        .quad = (int)(at % n_quads),
+        .query = (int)query,
+        .strand = (int)(at % STRANDS),
+        .begin = 0,
+        .end = end + (int)(query / (unsigned)n_heads),
+    };
+}
+
+/* The heads from `head` on of the rows from `row` on; their partial results begin at that of row `first_row`. */
+template <int N> INLINE void set_queries(const attention *op, run<N> *of, int first_row, int row, int head, int n_heads)
+{
+    of->n = of->n_rows * n_heads;
+    of->q = op->q + ((int64_t)row * op->n_heads + head) * op->dim;
+    for (int n = 0, r = 0, h = 0; n < N; n++) {
+        of->q_at[n] = (r * op->n_heads + h) * op->dim * 4;
+        if (h + 1 < n_heads)
+            h++;
+        else if (r + 1 < of->n_rows)
+            r++, h = 0;
+    }
+    const int64_t first = ((int64_t)(row - first_row) * op->n_heads + head) * op->n_slices + block_x();
+    of->partial = op->partials + first * (STATS + op->dim);
+}
+
+/* attend, with nothing kept in registers from chunk to chunk that is quickly made again. */
+template <typename Kv, int N> INLINE void attend_anew(attention op, run<N> *of, int first, task mine, scratch<N> *lds)
+{
+    op.dim = opaque_scalar(op.dim);
+    op.window = opaque_scalar(op.window);
+    of->n_rows = opaque_scalar(of->n_rows);
+    of->end = opaque_scalar(of->end);
+    of->n = opaque_scalar(of->n);
+    mine.n_parts = opaque_scalar(mine.n_parts);
+    mine.n_quads = opaque_scalar(mine.n_quads);
+    mine.part = (int)opaque((uint32_t)mine.part);
+    mine.quad = (int)opaque((uint32_t)mine.quad);
+    mine.query = (int)opaque((uint32_t)mine.query);
+    attend<Kv, N>(&op, of, first, mine, lds);
+}
+
+/* A workgroup has some heads of a KV head, of a row and some that follow it. The latest rows have the most to do, and
+ * begin first. */
 template <typename Kv, int N>
 INLINE void attend_rows(const attention *op, int first_row, int n_rows, int heads_at_once, int rows_at_once, scratch<N> *lds)
 {
-    const CONSTANT int *positions = constant(op->positions), *slots = constant(op->slots);
-    const int row = first_row + n_rows - 1 - block_z(), position = positions[row];
-    if (row > first_row && position % rows_at_once && follows(op, row))
-        return;
+    const int row = first_row + n_rows - 1 - block_z();
     run<N> of;
-    of.n_rows = 1;
-    of.end = position + 1;
-    while (row + of.n_rows < first_row + n_rows && (position + of.n_rows) % rows_at_once && follows(op, row + of.n_rows))
-        of.n_rows++;
-    const int last_end = of.end + of.n_rows - 1;
-    int chunk = begin_of(of.end, op->window) / CHUNK, last = (last_end - 1) / CHUNK;
+    of.n_rows = rows_from(op, row, first_row, n_rows, rows_at_once);
+    if (!of.n_rows)
+        return;
+    of.end = constant(op->positions)[row] + 1;
+    int chunk = begin_of(of.end, op->window) / CHUNK, last = (of.end + of.n_rows - 2) / CHUNK;
     if (op->n_slices > 1) {
         if (block_x() < chunk || block_x() > last)
             return;
@@ -269,75 +323,58 @@ INLINE void attend_rows(const attention *op, int first_row, int n_rows, int head
     }
     const int group = op->n_heads / op->n_kv_heads, n_blocks = (group + heads_at_once - 1) / heads_at_once;
     const int kv_head = block_y() / n_blocks, skipped = block_y() % n_blocks * heads_at_once;
-    const int n_heads = group - skipped < heads_at_once ? group - skipped : heads_at_once, head = kv_head * group + skipped;
-    of.n = of.n_rows * n_heads;
-    of.q = op->q + ((int64_t)row * op->n_heads + head) * op->dim;
-    for (int n = 0, r = 0, h = 0; n < N; n++) {
-        of.q_at[n] = (uint32_t)((r * op->n_heads + h) * op->dim) * 4;
-        if (h + 1 < n_heads)
-            h++;
-        else if (r + 1 < of.n_rows)
-            r++, h = 0;
+    const int n_heads = group - skipped < heads_at_once ? group - skipped : heads_at_once;
+    set_queries<N>(op, &of, first_row, row, kv_head * group + skipped, n_heads);
+    const int64_t plane = ((int64_t)constant(op->slots)[row] * op->n_kv_heads + kv_head) * op->max_seq;
+    of.keys = op->keys + plane * Kv::row_nbytes(op->dim);
+    of.values = op->values + plane * Kv::row_nbytes(op->dim);
+    task mine = task_of_thread(op->dim, of.end, n_heads);
+    /* No chunk comes before the only one. */
+    mine.begin = op->n_slices > 1 ? chunk * CHUNK : begin_of(mine.end, op->window);
+    if (mine.query < N && mine.strand == 0) {
+        const int r = mine.end - of.end, h = mine.query - r * n_heads;
+        lds->partial_at[mine.query] = (r * op->n_heads + h) * op->n_slices * (STATS + op->dim);
     }
-    const int64_t plane = ((int64_t)slots[row] * op->n_kv_heads + kv_head) * op->max_seq * Kv::row_nbytes(op->dim);
-    of.keys = op->keys + plane;
-    of.values = op->values + plane;
-    const int64_t next_head = (int64_t)op->n_slices * (STATS + op->dim);
-    of.partial = op->partials + ((int64_t)(row - first_row) * op->n_heads + head) * next_head + block_x() * (STATS + op->dim);
-    const unsigned n_quads = (unsigned)op->dim / 4, at = (unsigned)thread();
-    const unsigned query = at / STRANDS, r = query / (unsigned)n_heads, h = query % (unsigned)n_heads;
-    task mine = {
-        .n_parts = (int)(N_THREADS / n_quads),
-        .n_quads = (int)n_quads,
-        .part = (int)(at / n_quads),
-        .quad = (int)(at % n_quads),
-        .query = (int)query,
-        .strand = (int)(at % STRANDS),
-        .end = of.end + (int)r,
-    };
-    if (query < N && mine.strand == 0)
-        lds->partial_at[query] = (int)(r * (unsigned)op->n_heads + h) * (int)next_head;
-    for (; chunk <= last; chunk++) {
-        /* So that nothing made of these is kept in registers from chunk to chunk. */
-        attention here = *op;
-        here.dim = opaque_scalar(here.dim);
-        here.window = opaque_scalar(here.window);
-        here.n_slices = opaque_scalar(here.n_slices);
-        mine.part = (int)opaque((uint32_t)mine.part);
-        mine.quad = (int)opaque((uint32_t)mine.quad);
-        mine.query = (int)opaque((uint32_t)mine.query);
-        mine.n_parts = opaque_scalar(mine.n_parts);
-        mine.n_quads = opaque_scalar(mine.n_quads);
-        of.n_rows = opaque_scalar(of.n_rows);
-        of.end = opaque_scalar(of.end);
-        of.n = opaque_scalar(of.n);
-        attend<Kv, N>(&here, &of, chunk * CHUNK, mine, lds);
-    }
+    for (; chunk <= last; chunk++)
+        attend_anew<Kv, N>(*op, &of, chunk * CHUNK, mine, lds);
 }
 
-#define ATTENTION(name, Kv, n)                                                                                            KERNEL(N_THREADS)                                                                                                     void attention_##name##_x##n(const float *q, const uint8_t *keys, const uint8_t *values, const int *positions,                                     const int *slots, float *partials, int first_row, int n_rows, int n_heads,                                            int n_kv_heads, int heads_at_once, int rows_at_once, int dim, int max_seq,                                            int window, int n_slices, float scale)                                                   {                                                                                                                         __shared__ scratch<n> lds;                                                                                            const attention op = {q, keys, values, positions, slots, partials, n_heads, n_kv_heads,                                                     dim, max_seq, window, n_slices, scale};                                                         attend_rows<Kv, n>(&op, first_row, n_rows, heads_at_once, rows_at_once, &lds);                                    }
+#define ATTENTION(name, Kv, n)                                                                                      \
+    KERNEL(N_THREADS)                                                                                               \
+    void attention_##name##_x##n(const float *q, const uint8_t *keys, const uint8_t *values, const int *positions,  \
+                                 const int *slots, float *partials, int first_row, int n_rows, int n_heads,         \
+                                 int n_kv_heads, int heads_at_once, int rows_at_once, int dim, int max_seq,         \
+                                 int window, int n_slices, float scale)                                             \
+    {                                                                                                               \
+        __shared__ scratch<n> lds;                                                                                  \
+        const attention op = {q, keys, values, positions, slots, partials, n_heads, n_kv_heads,                     \
+                              dim, max_seq, window, n_slices, scale};                                               \
+        attend_rows<Kv, n>(&op, first_row, n_rows, heads_at_once, rows_at_once, &lds);                              \
+    }
 #define ATTENTIONS(name, Kv) ATTENTION(name, Kv, 4) ATTENTION(name, Kv, 8) ATTENTION(name, Kv, 16)
 KV_TYPES(ATTENTIONS)
 
 /* out = the weighted sum of a head's values over the sum of the weights, from its partial results: one a chunk, or one of
- * all chunks where n_slices is 1. */
-KERNEL(N_THREADS)
-void attention_join(const float *partials, const int *positions, float *out, int first_row, int n_heads, int dim,
-                    int window, int n_slices)
+ * all chunks where n_slices is 1. A thread has four dims. */
+KERNEL(JOIN_THREADS)
+void attention_join(const float *partials, const int *positions, float *out, activations *out_q16, int first_row,
+                    int n_heads, int dim, int window, int n_slices)
 {
     const int h = block_x(), row = first_row + block_y(), end = constant(positions)[row] + 1;
     const float *slices = partials + ((int64_t)block_y() * n_heads + h) * n_slices * (STATS + dim);
     const int first = n_slices > 1 ? begin_of(end, window) / CHUNK : 0, last = n_slices > 1 ? (end - 1) / CHUNK : 0;
-    for (int i = thread(); i < dim; i += N_THREADS) {
+    for (int from = 0; from < dim; from += 4 * JOIN_THREADS) {
+        const int i = from + 4 * thread();
         const float *slice = slices + (int64_t)first * (STATS + dim);
-        float largest = slice[0], total = slice[1], sum = slice[STATS + i];
+        float largest = slice[0], total = slice[1];
+        float4 sum = load_quad(slice + STATS, i, dim);
         for (int c = first + 1; c <= last; c++) {
             slice += STATS + dim;
             const shares add = shares_of(largest, slice[0]);
             largest = add.largest;
             total = add_share(total, add.kept, slice[1], add.share);
-            sum = add_share(sum, add.kept, slice[STATS + i], add.share);
+            sum = add_share(sum, add.kept, load_quad(slice + STATS, i, dim), add.share);
         }
-        out[((int64_t)row * n_heads + h) * dim + i] = sum / total;
+        put_quad(out, out_q16, (int64_t)row * n_heads + h, i, dim, sum / total);
     }
 }

@@ -1,6 +1,6 @@
 /* What the kernels need of HIP, by the compiler's builtins: neither ROCm's headers nor its device library.
  *
- * The tests run the same sources on a CPU: with HIPFIRE_HOST this file is replaced by tests/kernels/hip_host.h, which
+ * The tests run the same sources on a CPU: with HIPFIRE_HOST this file is replaced by tests/hip_host/hip_host.h, which
  * gives the same names.
  */
 #pragma once
@@ -36,11 +36,16 @@ INLINE void meet()
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-/* The x of the lane whose number differs in the bits of `mask`. */
-INLINE float from_lane_xor(float x, int mask)
+/* The word of the lane whose number differs in the bits of MASK: among sixteen neighbours for these masks without
+ * going through LDS. */
+template <int MASK> INLINE int word_from_lane_xor(int x)
 {
-    const int lane = thread() % wave_size();
-    return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute((lane ^ mask) * 4, __builtin_bit_cast(int, x)));
+    constexpr int quad_perm = (MASK & 3) | (1 ^ (MASK & 3)) << 2 | (2 ^ (MASK & 3)) << 4 | (3 ^ (MASK & 3)) << 6;
+    constexpr int row_mirror = 0x140, row_half_mirror = 0x141;
+    if constexpr (MASK < 4 || MASK == 7 || MASK == 15)
+        return __builtin_amdgcn_mov_dpp(x, MASK == 15 ? row_mirror : MASK == 7 ? row_half_mirror : quad_perm, 15, 15, true);
+    else
+        return __builtin_amdgcn_ds_bpermute((thread() % wave_size() ^ MASK) * 4, x);
 }
 
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
@@ -57,24 +62,24 @@ INLINE uint32_t opaque(uint32_t word)
     return word;
 }
 
+/* The same number or pointer: what is made of it is made where it is used, and kept in no registers until then. */
 INLINE int opaque_scalar(int x)
 {
     asm("" : "+s"(x));
     return x;
 }
 
-/* The same pointer: what is added to it is added where it is used, and kept in no registers. */
 template <typename T> INLINE const CONSTANT T *opaque(const CONSTANT T *p)
 {
     asm("" : "+s"(p));
     return p;
 }
 
-/* The same pointer, which is not to be had before x is: it holds loads back for which there would be no registers. */
-template <typename T> INLINE const CONSTANT T *after(const CONSTANT T *p, float x)
+/* The same number, which is not to be had before x is: it holds loads back for which there would be no registers. */
+INLINE int after(int offset, float x)
 {
-    asm("" : "+s"(p) : "v"(x));
-    return p;
+    asm("" : "+s"(offset) : "v"(x));
+    return offset;
 }
 #endif
 
@@ -82,6 +87,7 @@ typedef _Float16 half;
 typedef float float2 __attribute__((ext_vector_type(2)));
 typedef float float4 __attribute__((ext_vector_type(4)));
 typedef float float8 __attribute__((ext_vector_type(8)));
+typedef int int4 __attribute__((ext_vector_type(4)));
 typedef uint32_t uint2 __attribute__((ext_vector_type(2)));
 typedef uint32_t uint4 __attribute__((ext_vector_type(4)));
 typedef half half2 __attribute__((ext_vector_type(2)));
@@ -98,12 +104,19 @@ typedef float element_f32;
 typedef half element_f16;
 typedef bf16 element_bf16;
 
+/* The x of the lane whose number differs in the bits of MASK. All lanes come here. */
+template <int MASK, typename T> INLINE T from_lane_xor(T x)
+{
+    return __builtin_bit_cast(T, word_from_lane_xor<MASK>(__builtin_bit_cast(int, x)));
+}
+
 enum { MAX_HEAD_DIM = 512 };
 
 INLINE float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 INLINE float2 fma_of(float2 a, float2 b, float2 c) { return __builtin_elementwise_fma(a, b, c); }
 INLINE float4 fma_of(float4 a, float4 b, float4 c) { return __builtin_elementwise_fma(a, b, c); }
 INLINE float max_of(float a, float b) { return __builtin_fmaxf(a, b); }
+INLINE uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 /* e**x within 2 units in the last place: x in units of log 2, what the product lost made up for. */
 INLINE float exp_of(float x)
@@ -116,15 +129,30 @@ INLINE float exp_of(float x)
     return y > 0.0f && y < __builtin_inff() ? fma_of(y, lost * log_2, y) : y;
 }
 
-/* The sum, or with `largest` the largest, of every thread's x, for all threads to have. `waves` is LDS for a float a
- * wave; it may be used again once the threads have met. The order depends on nothing but the size of the workgroup. */
+template <int MASK, bool LARGEST> INLINE float with_other_lane(float x)
+{
+    const float other = from_lane_xor<MASK>(x);
+    return LARGEST ? max_of(x, other) : x + other;
+}
+
+/* The sum, or with LARGEST the largest, of every lane's x, for all lanes to have. */
+template <bool LARGEST> INLINE float over_wave(float x)
+{
+    x = with_other_lane<1, LARGEST>(x);
+    x = with_other_lane<2, LARGEST>(x);
+    /* Four have the same by now, then eight: from any lane of the other half. */
+    x = with_other_lane<7, LARGEST>(x);
+    x = with_other_lane<15, LARGEST>(x);
+    x = with_other_lane<16, LARGEST>(x);
+    return wave_size() == 64 ? with_other_lane<32, LARGEST>(x) : x;
+}
+
+/* The same of every thread's x, for all threads to have. `waves` is LDS for a float a wave; it may be used again once the
+ * threads have met. The order depends on nothing but the size of the workgroup. */
 template <int N_THREADS, bool LARGEST = false>
 INLINE float over_block(float x, float *waves)
 {
-    for (int mask = 1; mask < wave_size(); mask *= 2) {
-        const float other = from_lane_xor(x, mask);
-        x = LARGEST ? max_of(x, other) : x + other;
-    }
+    x = over_wave<LARGEST>(x);
     if (thread() % wave_size() == 0)
         waves[thread() / wave_size()] = x;
     meet();

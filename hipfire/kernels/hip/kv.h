@@ -84,12 +84,13 @@ struct q8_kv {
     {
         const float value = i < dim ? x[i] : 0.0f;
         /* The bits of absolute values compare as they do, and what is not finite is above all others: it stays so. */
-        float top = __builtin_fabsf(value);
-        for (int mask = 1; mask < KV_BLOCK; mask *= 2) {
-            const float other = from_lane_xor(top, mask);
-            top = __builtin_bit_cast(uint32_t, other) > __builtin_bit_cast(uint32_t, top) ? other : top;
-        }
-        const half scale = (half)(top / 127.0f);
+        uint32_t top = __builtin_bit_cast(uint32_t, value) & 0x7fffffffu;
+        top = max_of(top, from_lane_xor<1>(top));
+        top = max_of(top, from_lane_xor<2>(top));
+        top = max_of(top, from_lane_xor<7>(top));
+        top = max_of(top, from_lane_xor<15>(top));
+        top = max_of(top, from_lane_xor<16>(top));
+        const half scale = (half)(__builtin_bit_cast(float, top) / 127.0f);
         const float inverse = (float)scale > 0.0f ? 1.0f / (float)scale : 0.0f;
         const float q = __builtin_rintf(value * inverse);
         return {(int8_t)(q > 127.0f ? 127.0f : q > -127.0f ? q : -127.0f), scale};

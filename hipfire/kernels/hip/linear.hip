@@ -153,8 +153,12 @@ INLINE void linear_quantised(const uint8_t *packed, const float *x, int n_in, co
     for (int i = 0; i < ROWS; i++)
         for (int output = 0; output < 4; output++) {
             float sum = sums[i][output];
-            for (int mask = 2; mask < wave_size(); mask *= 2)
-                sum += from_lane_xor(sum, mask);
+            sum += from_lane_xor<2>(sum);
+            sum += from_lane_xor<4>(sum);
+            sum += from_lane_xor<8>(sum);
+            sum += from_lane_xor<16>(sum);
+            if (wave_size() == 64)
+                sum += from_lane_xor<32>(sum);
             if (lane < 2)
                 partial[(wave * ROWS + i) * GROUP + 4 * lane + output] = sum;
         }
@@ -182,9 +186,7 @@ INLINE void linear_float(const uint8_t *packed, const float *x, int n_in, const 
     const int wave = thread() / wave_size(), lane = thread() % wave_size();
     for (int i = 0; i < ROWS; i++)
         for (int output = 0; output < GROUP; output++) {
-            float sum = sums[i][output];
-            for (int mask = 1; mask < wave_size(); mask *= 2)
-                sum += from_lane_xor(sum, mask);
+            const float sum = over_wave<false>(sums[i][output]);
             if (lane == 0)
                 partial[(wave * ROWS + i) * GROUP + output] = sum;
         }

@@ -1,26 +1,34 @@
-/* The ops that treat each row by itself: norms, gates, RoPE, the choice of rows. */
+/* The ops that treat each row by itself: norms, gates, RoPE, the choice of rows. A thread has four columns at a time. */
+#include "activations.h"
 #include "kv.h"
 
-enum { N_THREADS = 256, HEAD_THREADS = 64, MAX_WAVES = 8 };
+enum { N_THREADS = 256, QUAD_THREADS = 64, HEAD_THREADS = 64, MAX_WAVES = 8 };
 
 template <int THREADS> INLINE float inverse_rms(const float *x, int n, float eps, float *waves)
 {
     float sum = 0.0f;
-    for (int i = thread(); i < n; i += THREADS)
-        sum = fma_of(x[i], x[i], sum);
+    for (int i = 4 * thread(); i < n; i += 4 * THREADS) {
+        const float4 quad = load_quad(x, i, n);
+        for (int k = 0; k < 4; k++)
+            sum = fma_of(quad[k], quad[k], sum);
+    }
     return 1.0f / __builtin_sqrtf(over_block<THREADS>(sum, waves) / (float)n + eps);
 }
 
 /* out = x / sqrt(mean(x**2) + eps) * weight (+ residual); a workgroup has a row. */
 KERNEL(N_THREADS)
-void rms_norm(const float *x, const float *weight, const float *residual, float *out, int n, float eps)
+void rms_norm(const float *x, const float *weight, const float *residual, float *out, activations *out_q16, int n,
+              float eps)
 {
     __shared__ float waves[MAX_WAVES];
-    const int64_t start = (int64_t)block_x() * n;
-    const float inverse = inverse_rms<N_THREADS>(x + start, n, eps, waves);
-    for (int i = thread(); i < n; i += N_THREADS) {
-        const float y = x[start + i] * inverse * weight[i];
-        out[start + i] = residual ? y + residual[start + i] : y;
+    const int64_t row = block_x();
+    const float inverse = inverse_rms<N_THREADS>(x + row * n, n, eps, waves);
+    for (int first = 0; first < n; first += 4 * N_THREADS) {
+        const int i = first + 4 * thread();
+        float4 y = load_quad(x + row * n, i, n) * inverse * load_quad(weight, i, n);
+        if (residual)
+            y += load_quad(residual + row * n, i, n);
+        put_quad(out, out_q16, row, i, n, y);
     }
 }
 
@@ -35,16 +43,28 @@ INLINE float gelu_tanh(float x)
 
 /* out = activation(gate) * up, the two side by side in x. */
 #define GATED(activation)                                                                \
-    KERNEL(N_THREADS)                                                                    \
-    void gated_##activation(const float *x, float *out, int n)                           \
+    KERNEL(QUAD_THREADS)                                                                 \
+    void gated_##activation(const float *x, float *out, activations *out_q16, int n)     \
     {                                                                                    \
-        const int i = block_x() * N_THREADS + thread();                                  \
+        const int i = 4 * (block_x() * QUAD_THREADS + thread());                         \
         const int64_t row = block_y();                                                   \
-        if (i < n)                                                                       \
-            out[row * n + i] = activation(x[row * 2 * n + i]) * x[row * 2 * n + n + i];  \
+        float4 y = load_quad(x + row * 2 * n, i, n);                                     \
+        for (int k = 0; k < 4; k++)                                                      \
+            y[k] = activation(y[k]);                                                     \
+        y *= load_quad(x + row * 2 * n + n, i, n);                                       \
+        put_quad(out, out_q16, row, i, n, y);                                            \
     }
 GATED(silu)
 GATED(gelu_tanh)
+
+/* out_q16 = x, for what an op that cannot do it in passing wrote. */
+KERNEL(QUAD_THREADS)
+void quantise(const float *x, activations *out_q16, int n)
+{
+    const int i = 4 * (block_x() * QUAD_THREADS + thread());
+    const int64_t row = block_y();
+    put_quad(nullptr, out_q16, row, i, n, load_quad(x + row * n, i, n));
+}
 
 /* out[j] = x[output_rows[j]]. */
 KERNEL(N_THREADS)
@@ -142,15 +162,15 @@ template <typename Kv> INLINE void store_head(const rope *to, uint8_t *keys, uin
     }
 }
 
-#define ROPE_STORE(name, Kv)                                                                                          \
-    KERNEL(HEAD_THREADS)                                                                                              \
-    void rope_store_##name(const float *qkv, const float *angles, const float *q_norm, const float *k_norm,           \
-                           float *out, const int *positions, const int *slots, uint8_t *keys, uint8_t *values,        \
-                           int n_heads, int n_kv_heads, int dim, int n_rot, int interleaved, int max_seq, float eps)  \
-    {                                                                                                                 \
-        __shared__ float head[MAX_HEAD_DIM], waves[MAX_WAVES];                                                        \
-        const rope to = {qkv, angles, q_norm, k_norm, out, positions, slots, n_heads, n_kv_heads,                     \
-                         dim, n_rot,  interleaved, max_seq, eps};                                                     \
-        store_head<Kv>(&to, keys, values, head, waves);                                                               \
+#define ROPE_STORE(name, Kv)                                                                                         \
+    KERNEL(HEAD_THREADS)                                                                                             \
+    void rope_store_##name(const float *qkv, const float *angles, const float *q_norm, const float *k_norm,          \
+                           float *out, const int *positions, const int *slots, uint8_t *keys, uint8_t *values,       \
+                           int n_heads, int n_kv_heads, int dim, int n_rot, int interleaved, int max_seq, float eps) \
+    {                                                                                                                \
+        __shared__ float head[MAX_HEAD_DIM], waves[MAX_WAVES];                                                       \
+        const rope to = {qkv, angles, q_norm, k_norm, out, positions, slots, n_heads, n_kv_heads,                    \
+                         dim, n_rot,  interleaved, max_seq, eps};                                                    \
+        store_head<Kv>(&to, keys, values, head, waves);                                                              \
     }
 KV_TYPES(ROPE_STORE)
