@@ -9,10 +9,11 @@ import argparse
 import hashlib
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +27,8 @@ HIP = HERE / "hip"
 MANIFEST = FOLDER / "MANIFEST"
 
 MAX_LDS_NBYTES = 64 << 10
+
+_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 CLANG_FLAGS = (
     "-triple", "amdgcn-amd-amdhsa", "-x", "hip", "-std=c++20", "-fcuda-is-device", "-ffreestanding", "-O3",
@@ -83,21 +86,34 @@ def check(source: str, target: str, kernels: dict[str, KernelInfo]) -> None:
             raise BuildError(f"{name} for {target}: {info.lds_nbytes} bytes of LDS")
 
 
-def source_hash() -> str:
-    """Of everything that decides what comes out: sources, headers, flags, the compiler's version."""
+def source_hash(source: str) -> str:
+    """Of everything that decides what comes out: the source, its headers, flags, the compiler's version."""
     digest = hashlib.sha256(f"{' '.join(CLANG_FLAGS)} {importlib.metadata.version('ziglang')}".encode())
-    for path in sorted([*HIP.glob("*.hip"), *HIP.glob("*.h"), HERE / "layout.h"]):
+    for path in _with_headers(HIP / f"{source}.hip"):
         content = path.read_bytes()
         digest.update(f"\n{path.name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 
 
-def build(targets: Sequence[str], folder: Path) -> None:
-    """Compile all sources for the architectures into folder/ARCHITECTURE. Raises BuildError."""
+def _with_headers(path: Path) -> list[Path]:
+    """A file and all of ours that it includes, each once."""
+    found = [path]
+    for includer in found:
+        for name in _INCLUDE.findall(includer.read_text()):
+            header = (includer.parent / name).resolve()
+            # hip_host.h, which only tests include, is not there.
+            if header.exists() and header not in found:
+                found.append(header)
+    return found
+
+
+def build(targets: Sequence[str], folder: Path, *, fresh: Container[str] = ()) -> None:
+    """Compile all sources for the architectures into folder/ARCHITECTURE, but for the `fresh`. Raises BuildError."""
     for target in targets:
         (folder / target).mkdir(parents=True, exist_ok=True)
-    jobs = [(source, target, folder / target / f"{source}.hsaco") for target in targets for source in SOURCES]
+    names = [(source, target, f"{target}/{source}.hsaco") for target in targets for source in SOURCES]
+    jobs = [(source, target, folder / name) for source, target, name in names if name not in fresh]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for job in [pool.submit(compile_object, *job) for job in jobs]:
             job.result()
@@ -105,18 +121,29 @@ def build(targets: Sequence[str], folder: Path) -> None:
 
 def manifest_lines(folder: Path) -> Iterator[str]:
     """What MANIFEST says of the objects in a folder."""
-    yield f"sources {source_hash()}"
     yield f"compiler ziglang {importlib.metadata.version('ziglang')}"
-    for target in TARGETS:
-        for source in SOURCES:
-            name = f"{target}/{source}.hsaco"
-            yield f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}"
+    for source in SOURCES:
+        yield f"{source_hash(source)}  {source}.hip"
+        for target in TARGETS:
+            yield _object_line(folder, f"{target}/{source}.hsaco")
+
+
+def _object_line(folder: Path, name: str) -> str:
+    return f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}"
+
+
+def fresh_objects() -> set[str]:
+    """Those in the package that MANIFEST says were made from the sources as they are, and that it knows."""
+    lines = set(MANIFEST.read_text().splitlines())
+    sources = [source for source in SOURCES if f"{source_hash(source)}  {source}.hip" in lines]
+    names = [f"{target}/{source}.hsaco" for source in sources for target in TARGETS]
+    return {name for name in names if (FOLDER / name).exists() and _object_line(FOLDER, name) in lines}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build the objects of every architecture and write MANIFEST; or see whether those that are there are stale."""
+    """Build the objects that are stale, of every architecture, and write MANIFEST; or see whether any are."""
     parser = argparse.ArgumentParser(prog="python -m hipfire.kernels.build_hip", description=main.__doc__)
-    parser.add_argument("--check", action="store_true", help="build into a folder of its own and compare")
+    parser.add_argument("--check", action="store_true", help="build all into a folder of its own and compare")
     options = parser.parse_args(argv)
     try:
         if options.check:
@@ -125,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if MANIFEST.read_text().splitlines() != list(manifest_lines(Path(folder))):
                     raise BuildError("the objects are stale: run python -m hipfire.kernels.build_hip")
             return 0
-        build(TARGETS, FOLDER)
+        build(TARGETS, FOLDER, fresh=fresh_objects())
     except BuildError as error:
         sys.stderr.write(f"{error}\n")
         return 1

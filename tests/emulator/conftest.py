@@ -15,7 +15,11 @@ from hipfire.kernels.select import load_variant, machine_variants
 
 HERE = Path(__file__).parent
 ROOM = HERE.parents[1] / "build" / "emulator"
-ARCHS = ("gfx1100", "gfx1201", "gfx942")
+ARCHS = ("gfx1100", "gfx1201", "gfx942", "gfx90a", "gfx906", "gfx1030")
+"""One for each set of decoding tables."""
+
+MATRIX_ARCHS = ARCHS[:4]
+"""Those with matrix instructions."""
 
 KernelNamed = Callable[..., GpuKernel]
 OpenDevice = Callable[[str], HipDevice]
@@ -52,6 +56,10 @@ def arch(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def lanes_of(arch: str) -> int:
+    return 64 if arch.startswith("gfx9") else 32
+
+
 @pytest.fixture
 def kernel(gpu: Gpu, arch: str, code_object: Callable[..., bytes]) -> KernelNamed:
     """A kernel of a file of `kernels/`, for the architecture at hand."""
@@ -68,4 +76,11 @@ def open_hip(gpu: Gpu, emulated_library: Path) -> OpenDevice:
     library = HipLibrary(str(emulated_library))
     gpus = {info.arch: info for info in list_devices(library)}
     packing = load_variant(machine_variants()[0])
-    return lambda arch: HipDevice(library, gpus[arch], packing, 1)
+
+    def find(arch: str) -> HipDevice:
+        device = HipDevice(library, gpus[arch], packing, 1)
+        for code_object in device.objects.values():
+            gpu.translate(code_object)
+        return device
+
+    return find

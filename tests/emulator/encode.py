@@ -1,5 +1,6 @@
 """Vector and scalar instructions to rows of the machine: operands, constants, modifiers, DPP and SDWA."""
 
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,6 @@ from emulator.entry import (
     DPP16,
     DPP_BOUND,
     DPP_FETCH_INACTIVE,
-    M0,
     NO_WAIT,
     NULL,
     SDWA,
@@ -21,6 +21,7 @@ from emulator.entry import (
     VCC,
     VGPR,
     Entry,
+    scalar_register,
     unsupported,
 )
 from emulator.names import operation
@@ -44,12 +45,16 @@ MATRIX_TYPES = {"F16": 0, "BF16": 1, "IU8": 2, "I8": 2, "F32": 3}
 NARROW_RESULT = 1 << 28
 
 
-def encode(inst: Inst, pc: int, family: str) -> list[Entry]:
+ADDEND_LITERAL = re.compile("(FMA|MAD)AK")
+FACTOR_LITERAL = re.compile("(FMA|MAD)MK")
+
+
+def encode(inst: Inst, family: str) -> list[Entry]:
     """The rows for one instruction: one, or for a dual-issue pair two or three."""
     entries = _dual(inst, family) if hasattr(inst, "opx") else [_single(inst, inst.op.name, family)]
+    text = repr(inst)
     for entry in entries:
-        entry.pc = pc
-        entry.text = repr(inst)
+        entry.text = text
     return entries
 
 
@@ -69,7 +74,7 @@ def _program_control(inst: Inst, opcode: str, family: str) -> Entry:
         return Entry(name="S_WAIT", constants=[waits.get(counter, NO_WAIT) for counter in WAIT_COUNTERS])
     entry = Entry(name=name, offset=immediate)
     if type(inst).__name__.startswith("SOPK") and name != "S_NOP":
-        entry.destination = _register(inst.sdst.offset, family)
+        entry.destination = scalar_register(inst.sdst.offset, family)
         if "_U32" in opcode:
             immediate = inst.simm16
         # The destination is a source of those that add to it or compare it.
@@ -88,22 +93,15 @@ def _waits(inst: Inst, opcode: str, family: str) -> dict[str, int] | None:
     if opcode == "S_WAITCNT" and family == "rdna3":
         loads, lds = inst.simm16 >> 10 & 63, inst.simm16 >> 4 & 63
         limits = 63, 63
-    elif opcode == "S_WAITCNT" and family == "cdna":
-        loads, lds = inst.simm16 & 15 | inst.simm16 >> 14 << 4, inst.simm16 >> 8 & 15
-        limits = 63, 15
+    elif opcode == "S_WAITCNT":
+        limits = 63, 63 if family == "rdna2" else 15
+        loads, lds = inst.simm16 & 15 | inst.simm16 >> 14 << 4, inst.simm16 >> 8 & limits[1]
     elif opcode in RDNA4_WAITS:
         return {name: inst.simm16 >> low & ((1 << n) - 1) for name, (low, n) in RDNA4_WAITS[opcode].items()}
     else:
         return None
     waits = {} if loads == limits[0] else {"LOADS": loads}
     return waits if lds == limits[1] else {**waits, "LDS_OPS": lds, "SCALAR_LOADS": lds}
-
-
-def _register(number: int, family: str) -> int:
-    """Register numbers of all families in one scheme: M0 and NULL lie otherwise on CDNA."""
-    if family == "cdna" and number == 124:
-        return M0
-    return number
 
 
 def constant_bits(number: int, literal: int, fmt: str, bits: int) -> int:
@@ -145,13 +143,13 @@ def set_source(entry: Entry, n: int, inst: Inst, field: str, family: str) -> Non
         )
         entry.set_constant(n, constant_bits(number, literal_of(inst), fmt, bits))
     else:
-        entry.sources[n] = _register(number, family)
+        entry.sources[n] = scalar_register(number, family)
 
 
 def _scalar(inst: Inst, opcode: str, family: str) -> Entry:
     entry = Entry(name=operation(opcode))
     if hasattr(inst, "sdst"):
-        entry.destination = _register(inst.sdst.offset, family)
+        entry.destination = scalar_register(inst.sdst.offset, family)
     set_source(entry, 0, inst, "ssrc0", family)
     if hasattr(inst, "ssrc1"):
         set_source(entry, 1, inst, "ssrc1", family)
@@ -200,13 +198,13 @@ def _vector(inst: Inst, opcode: str, family: str) -> Entry:
         if field is not None and (n < inst.num_srcs() or not kind.startswith("VOP3")):
             set_source(entry, n, inst, field, family)
     if hasattr(inst, "vdst"):
-        entry.destination = _register(inst.vdst.offset, family)
+        entry.destination = scalar_register(inst.vdst.offset, family)
     if name in {"V_READLANE_B32", "V_READFIRSTLANE_B32"} and entry.destination >= VGPR:
         # A scalar register, though the tables have the field as a vector one.
         entry.destination -= VGPR
     _implied_operands(entry, inst, opcode, family)
     _modifiers(entry, inst, kind)
-    if family != "cdna" and kind.startswith(("VOP1", "VOP2", "VOPC")):
+    if family in {"rdna3", "rdna4"} and kind.startswith(("VOP1", "VOP2", "VOPC")):
         _half_registers(entry, inst)
     if kind.endswith(("_DPP16", "_DPP8")):
         _dpp(entry, inst, kind)
@@ -220,7 +218,7 @@ def _implied_operands(entry: Entry, inst: Inst, opcode: str, family: str) -> Non
     name = entry.name
     is_compare = name.startswith("V_CMP")
     if hasattr(inst, "sdst") and "SDWA" not in type(inst).__name__:
-        entry.scalar_destination = _register(inst.sdst.offset, family)
+        entry.scalar_destination = scalar_register(inst.sdst.offset, family)
     elif is_compare:
         entry.scalar_destination = entry.destination if type(inst).__name__.startswith("VOP3") else VCC
     elif "_CO_" in name:
@@ -228,12 +226,12 @@ def _implied_operands(entry: Entry, inst: Inst, opcode: str, family: str) -> Non
     if type(inst).__name__.startswith(("VOP1", "VOP2")):
         if "_CO_CI_" in name or name.startswith("V_CNDMASK"):
             entry.sources[2] = VCC
-        if "FMAAK" in opcode:
+        if ADDEND_LITERAL.search(opcode):
             entry.set_constant(2, literal_of(inst))
-        if "FMAMK" in opcode:
+        if FACTOR_LITERAL.search(opcode):
             entry.sources[2] = entry.sources[1]
             entry.set_constant(1, literal_of(inst))
-    if "FMAC" in opcode or "DOT2ACC" in opcode or opcode.startswith(("V_DOT2C", "V_DOT4C", "V_DOT8C")):
+    if "FMAC" in opcode or opcode.startswith(("V_MAC_", "V_DOT2ACC", "V_DOT2C", "V_DOT4C", "V_DOT8C")):
         entry.sources[2] = entry.destination
     if opcode.startswith("V_PK_FMAC"):
         entry.opsel_hi = 7
@@ -307,11 +305,11 @@ def _dpp(entry: Entry, inst: Inst, kind: str) -> None:
 
 def _sdwa(entry: Entry, inst: Any, family: str) -> None:
     entry.variant = SDWA
-    entry.sources[0] = _register(inst.vsrc0.offset - (VGPR if inst.s0 else 0), family)
+    entry.sources[0] = scalar_register(inst.vsrc0.offset - (VGPR if inst.s0 else 0), family)
     if entry.sources[1] != NULL and inst.s1:
         entry.sources[1] -= VGPR
     if hasattr(inst, "sdst"):
-        entry.scalar_destination = _register(inst.sdst.offset, family) if inst.sd else VCC
+        entry.scalar_destination = scalar_register(inst.sdst.offset, family) if inst.sd else VCC
     destination = (inst.dst_sel, inst.dst_unused) if hasattr(inst, "dst_sel") else (6, 0)
     entry.select = (destination[0], inst.src0_sel, inst.src1_sel, destination[1])
     entry.extra = inst.src0_sext | inst.src1_sext << 1
@@ -336,7 +334,7 @@ def _half_of_dual(inst: Any, opcode: str, source: Any, other: Any, destination: 
     if 128 <= number <= 208 or number in FLOATS or number == LITERAL:
         entry.set_constant(0, constant_bits(number, literal_of(inst), "FMT_NUM_F32", 32))
     else:
-        entry.sources[0] = _register(number, family)
+        entry.sources[0] = scalar_register(number, family)
     if "V_DUAL_MOV" not in opcode:
         entry.sources[1] = other.offset
     if "FMAC" in opcode or "DOT2ACC" in opcode:

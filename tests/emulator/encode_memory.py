@@ -22,6 +22,7 @@ from emulator.entry import (
     TWO_ADDRESSES,
     VGPR,
     Entry,
+    scalar_register,
     unsupported,
 )
 from emulator.names import operation
@@ -80,6 +81,9 @@ ATOMIC = re.compile(
 )
 MEMORY_FORMATS = ("GLOBAL", "VGLOBAL", "FLAT", "VFLAT", "SCRATCH", "VSCRATCH", "DS", "SMEM", "MUBUF", "VBUFFER")
 LDS_EXCHANGES = {"DS_SWIZZLE_B32", "DS_BPERMUTE_B32", "DS_PERMUTE_B32", "DS_NOP"}
+NO_SADDR = {"cdna": 127}
+"""What the field of the scalar address holds where there is none; elsewhere NULL."""
+
 SPACES = ("GLOBAL", "FLAT", "SCRATCH", "BUFFER", "DS")
 
 
@@ -102,7 +106,7 @@ def encode_memory(inst: Inst, opcode: str, family: str) -> Entry:
     if space == "DS":
         _lds_operands(entry, inst, words, opcode)
     elif space == "BUFFER":
-        _buffer_operands(entry, inst)
+        _buffer_operands(entry, inst, family)
     else:
         _flat_operands(entry, inst, space, family)
     if entry.name.endswith("ATOMIC") and space != "DS" and _returns(inst):
@@ -162,27 +166,32 @@ def _signed(value: int, bits: int) -> int:
 def _flat_operands(entry: Entry, inst: Any, space: str, family: str) -> None:
     address = inst.vaddr if hasattr(inst, "vaddr") else inst.addr
     data = inst.vsrc if hasattr(inst, "vsrc") else inst.data
-    if hasattr(inst, "ioffset"):
-        entry.offset = _signed(inst.ioffset, 24)
-    else:
-        entry.offset = inst.offset if space == "FLAT" and family == "cdna" else _signed(inst.offset & 0x1FFF, 13)
-    no_scalar = inst.saddr.offset == (127 if family == "cdna" else NULL)
-    entry.sources = [address.offset, data.offset, NULL if no_scalar else inst.saddr.offset, NULL]
+    entry.offset = _flat_offset(inst, space, family)
+    scalar = scalar_register(inst.saddr.offset, family)
+    if scalar == NO_SADDR.get(family, NULL):
+        scalar = NULL
+    entry.sources = [address.offset, data.offset, scalar, NULL]
     entry.destination = inst.vdst.offset
-    if not no_scalar and space != "FLAT":
+    if scalar != NULL and space != "FLAT":
         entry.flags |= HAS_SADDR
-    if space != "SCRATCH" or inst.sve:
+    if space != "SCRATCH" or (inst.sve if hasattr(inst, "sve") else scalar == NULL):
         entry.flags |= HAS_VADDR
 
 
-def _buffer_operands(entry: Entry, inst: Any) -> None:
+def _flat_offset(inst: Any, space: str, family: str) -> int:
+    if hasattr(inst, "ioffset"):
+        return _signed(inst.ioffset, 24)
+    if family == "rdna2":
+        return int(inst.offset & 0x7FF) if space == "FLAT" else _signed(inst.offset, 12)
+    return int(inst.offset) if space == "FLAT" and family == "cdna" else _signed(inst.offset & 0x1FFF, 13)
+
+
+def _buffer_operands(entry: Entry, inst: Any, family: str) -> None:
     resource = inst.rsrc if hasattr(inst, "rsrc") else inst.srsrc.offset
     entry.offset = _signed(inst.ioffset, 24) if hasattr(inst, "ioffset") else inst.offset
-    entry.sources = [inst.vaddr.offset, inst.vdata.offset, resource, inst.soffset.offset]
+    entry.sources = [inst.vaddr.offset, inst.vdata.offset, resource, scalar_register(inst.soffset.offset, family)]
     if 128 <= inst.soffset.offset <= 192:
         entry.set_constant(3, inst.soffset.offset - 128)
-    elif inst.soffset.offset == 125 and not hasattr(inst, "sc0"):
-        entry.sources[3] = 125
     entry.destination = inst.vdata.offset
     entry.flags |= (HAS_VADDR if inst.offen else 0) | (HAS_INDEX if inst.idxen else 0)
 
@@ -235,8 +244,8 @@ def _scalar_load(inst: Any, opcode: str, words: str, family: str) -> Entry:
     entry.sources[0] = inst.sbase.offset
     if hasattr(inst, "ioffset"):
         entry.offset, entry.sources[1] = _signed(inst.ioffset, 24), inst.soffset.offset
-    elif family == "rdna3":
-        entry.offset, entry.sources[1] = _signed(inst.offset, 21), inst.soffset.offset
+    elif family in {"rdna2", "rdna3"}:
+        entry.offset, entry.sources[1] = _signed(inst.offset, 21), scalar_register(inst.soffset.offset, family)
     else:
         if inst.imm:
             entry.offset = _signed(inst.offset, 21)

@@ -10,6 +10,7 @@ ENTRY = struct.Struct("<Q4QIIiI6H5B2B3B4BHIQQ")
 
 NULL = 124
 M0 = 125
+M0_BEFORE_RDNA3, NULL_OF_RDNA2 = 124, 125
 VCC = 106
 CONSTANT = 255
 VGPR = 256
@@ -25,11 +26,10 @@ NO_WAIT = (1 << 64) - 1
 
 @attrs.define(kw_only=True)
 class Entry:
-    """Filled in step by step; see `Insn` for what each field means."""
+    """Filled in step by step; see `Insn` for what each field means. Equal instructions share one."""
 
     name: str
     text: str = ""
-    pc: int = 0
     constants: list[int] = attrs.field(factory=lambda: [0, 0, 0, 0])
     offset: int = 0
     extra: int = 0
@@ -49,13 +49,14 @@ class Entry:
     select: tuple[int, int, int, int] = (0, 0, 0, 0)
     dpp: int = 0
 
-    def pack(self, name_at: int, text_at: int) -> bytes:
+    def pack(self, name_at: int, text_at: int, pc: int, target: int | None) -> bytes:
+        """The row of an instruction at a place in the code; a branch has the row of its target for an offset."""
         return ENTRY.pack(
             name_at,
             *self.constants,
-            self.pc,
+            pc,
             text_at,
-            self.offset,
+            self.offset if target is None else target,
             self.extra,
             self.destination,
             self.scalar_destination,
@@ -80,6 +81,15 @@ class Entry:
     def set_constant(self, n: int, value: int) -> None:
         self.sources[n] = CONSTANT
         self.constants[n] = value & ((1 << 64) - 1)
+
+
+def scalar_register(number: int, family: str) -> int:
+    """Register numbers of all families in one scheme: before RDNA 3, M0 was where NULL is now."""
+    if family == "cdna" and number == M0_BEFORE_RDNA3:
+        return M0
+    if family == "rdna2" and number in {M0_BEFORE_RDNA3, NULL_OF_RDNA2}:
+        return M0 if number == M0_BEFORE_RDNA3 else NULL
+    return number
 
 
 def unsupported(name: str) -> Entry:

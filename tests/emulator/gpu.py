@@ -52,7 +52,7 @@ class Gpu:
         self.check(self.library.hipSetDevice(self.archs.index(arch)))
         key = arch, code_object
         if key not in self.modules:
-            self._translate(code_object)
+            self.translate(code_object)
             module = ctypes.c_void_p()
             self.check(self.library.hipModuleLoadData(ctypes.byref(module), code_object))
             self.modules[key] = module
@@ -60,8 +60,8 @@ class Gpu:
         self.check(self.library.hipModuleGetFunction(ctypes.byref(function), self.modules[key], name.encode()))
         return GpuKernel(self, function)
 
-    def _translate(self, code_object: bytes) -> None:
-        """What the library would start a Python of its own for."""
+    def translate(self, code_object: bytes) -> None:
+        """What the library would start a Python of its own for, when it loads the code object."""
         path = ctypes.create_string_buffer(1024)
         self.check(self.library.emulatorTranslatedPath(code_object, path, len(path)))
         if not Path(path.value.decode()).exists():

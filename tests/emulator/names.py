@@ -1,5 +1,6 @@
 """One name for each operation: the families call the same thing differently. The names are those of `machine/`."""
 
+import functools
 import re
 
 WITHOUT_EFFECT = frozenset(
@@ -12,6 +13,7 @@ WITHOUT_EFFECT = frozenset(
         "S_WAIT_ALU",
         "S_WAITCNT_DEPCTR",
         "S_SET_INST_PREFETCH_DISTANCE",
+        "S_INST_PREFETCH",
         "S_SETPRIO",
         "S_ICACHE_INV",
         "S_DCACHE_INV",
@@ -96,6 +98,8 @@ SAME_AS = {
 
 PATTERNS = (
     (re.compile(r"_E(32|64)$"), ""),
+    # Before CDNA 3 the shape and the type were one word.
+    (re.compile(r"^(V_MFMA_\w+X\d+)((BF16|F16|F32|F64|I8)(_1K)?)$"), r"\1_\2"),
     (re.compile(r"^V_DUAL_"), "V_"),
     (re.compile(r"^(S_AND|S_OR)N1_"), r"\1_NOT0_"),
     (re.compile(r"^(S_AND|S_OR)N2_"), r"\1_NOT1_"),
@@ -103,7 +107,8 @@ PATTERNS = (
     (re.compile(r"_(MIN|MAX|MIN3|MAX3|MED3|MAXMIN|MINMAX)_(F\d\d)$"), r"_\1_NUM_\2"),
     # Accumulating forms: encode.py makes the destination a source.
     (re.compile(r"^V_(PK_)?FMAC_"), r"V_\1FMA_"),
-    (re.compile(r"^([VS])_FMA[AM]K_"), r"\1_FMA_"),
+    (re.compile(r"^V_MAC_"), "V_MAD_"),
+    (re.compile(r"^([VS])_(FMA|MAD)[AM]K_"), r"\1_\2_"),
     (re.compile(r"^S_FMAC_"), "S_FMA_"),
     (re.compile(r"^V_DOT(\d)(C|ACC)_"), r"V_DOT\1_"),
     (re.compile(r"^S_(CMP|ADD|MUL)K_"), r"S_\1_"),
@@ -111,6 +116,7 @@ PATTERNS = (
 )
 
 
+@functools.cache
 def operation(name: str) -> str:
     """The name under which `machine/` has the operation of an opcode."""
     for pattern, replacement in PATTERNS:

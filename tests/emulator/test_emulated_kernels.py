@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from emulator.conftest import KernelNamed
+from emulator.conftest import MATRIX_ARCHS, KernelNamed, lanes_of
 
 SEED = 20240229
 N = 1013
@@ -168,10 +168,6 @@ def test_dequantisation(kernel: KernelNamed, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(out, scale.astype(np.float32)[np.arange(N) // 32] * (q.astype(np.float32) - 8))
 
 
-def lanes_of(arch: str) -> int:
-    return 64 if arch == "gfx942" else 32
-
-
 @pytest.mark.parametrize("name", ["dpp_sums", "swizzle_sums"])
 def test_sums_over_a_wave(kernel: KernelNamed, arch: str, rng: np.random.Generator, name: str) -> None:
     values, out = floats(rng, 230), np.zeros(256, np.float32)
@@ -273,6 +269,7 @@ def test_gemv_f16(kernel: KernelNamed, arch: str, rng: np.random.Generator) -> N
     np.testing.assert_allclose(out, weight.astype(np.float64) @ x.astype(np.float64), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("arch", MATRIX_ARCHS)
 @pytest.mark.parametrize("name", ["matmul_f16", "matmul_bf16"])
 def test_float_matrices(kernel: KernelNamed, arch: str, rng: np.random.Generator, name: str) -> None:
     a, b, out = floats(rng, 16, 48), floats(rng, 16, 48), np.zeros((16, 16), np.float32)
@@ -282,6 +279,7 @@ def test_float_matrices(kernel: KernelNamed, arch: str, rng: np.random.Generator
     np.testing.assert_allclose(out, exact[0].astype(np.float64) @ exact[1].T.astype(np.float64), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("arch", MATRIX_ARCHS)
 def test_int8_matrices(kernel: KernelNamed, arch: str, rng: np.random.Generator) -> None:
     a, b = (rng.integers(-128, 128, (16, 64)).astype(np.int8) for _ in range(2))
     out = np.zeros((16, 16), np.int32)

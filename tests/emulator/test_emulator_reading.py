@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from emulator.code_object import CodeObjectError, read_code_object
-from emulator.conftest import ARCHS, HERE
+from emulator.conftest import ARCHS, HERE, MATRIX_ARCHS, lanes_of
 from emulator.decode import UnknownArch, decode, family_of
 from emulator.encode import constant_bits
 from emulator.translate import main
@@ -19,7 +19,7 @@ def test_metadata_and_descriptor(code_object: Callable[..., bytes], arch: str) -
     assert set(kernels) == {"rmsnorm", "softmax", "transpose"}
     rmsnorm = kernels["rmsnorm"]
     assert (rmsnorm.lanes, rmsnorm.lds_bytes, rmsnorm.scratch_bytes, rmsnorm.n_spills) == (
-        64 if arch == "gfx942" else 32,
+        lanes_of(arch),
         4096,
         0,
         0,
@@ -33,15 +33,17 @@ def test_metadata_and_descriptor(code_object: Callable[..., bytes], arch: str) -
 
 def test_every_instruction_is_one(code_object: Callable[..., bytes], arch: str) -> None:
     for source in sorted((HERE / "kernels").glob("*.hip")):
+        if source.name == "matrix.hip" and arch not in MATRIX_ARCHS:
+            continue
         code = read_code_object(code_object(source.name, arch)).code
         instructions = list(decode(code, family_of(arch)))
         last = max(n for n, each in enumerate(instructions) if repr(each.inst).startswith("s_endpgm"))
         assert all(each.inst is not None for each in instructions[:last])
 
 
-@pytest.mark.parametrize("arch", ["gfx1010", "gfx1030", "gfx803"])
+@pytest.mark.parametrize("arch", ["gfx803", "gfx900", "gfx90c", "gfx13"])
 def test_families_without_tables(arch: str) -> None:
-    with pytest.raises(UnknownArch, match=rf"{arch}: no decoding tables; there are some for gfx9…, gfx11…, gfx12…"):
+    with pytest.raises(UnknownArch, match=rf"^{arch}: no decoding tables; there are some for gfx906, .*, gfx12$"):
         family_of(arch)
 
 
@@ -75,5 +77,5 @@ def test_constants_take_the_operand_s_type(number: int, literal: int, fmt: str, 
 
 
 def test_architectures_have_families() -> None:
-    assert [family_of(arch) for arch in ARCHS] == ["rdna3", "rdna4", "cdna"]
-    assert family_of("gfx906") == family_of("gfx90a") == family_of("gfx950") == "cdna"
+    assert [family_of(arch) for arch in ARCHS] == ["rdna3", "rdna4", "cdna3", "cdna2", "gcn5", "rdna2"]
+    assert (family_of("gfx908"), family_of("gfx950"), family_of("gfx1010")) == ("gcn5", "cdna3", "rdna2")

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
+
 from emulator.code_object import CodeObject, CodeObjectError, Kernel, read_code_object
 from emulator.decode import UnknownArch, decode, family_of
 from emulator.encode import encode
@@ -14,7 +16,12 @@ from emulator.entry import Entry
 
 HEADER = struct.Struct("<8s16s6I3Q")
 MAGIC = b"EMULATE1"
-FAMILY_CODES = {"cdna": 0, "rdna3": 3, "rdna4": 4}
+RULES = {"gcn5": "cdna", "cdna2": "cdna", "cdna3": "cdna", "rdna2": "rdna2", "rdna3": "rdna3", "rdna4": "rdna4"}
+"""By whose rules instructions of a family's tables are encoded."""
+
+FAMILY_CODES = {"cdna": 0, "rdna2": 3, "rdna3": 3, "rdna4": 4}
+"""And by whose the machine runs them; what RDNA 2 does otherwise than RDNA 3 is gone when rows are made."""
+
 KERNEL = struct.Struct("<256s15I96I128I")
 MAX_HIDDEN = 32
 MAX_ARGUMENTS = 64
@@ -27,7 +34,7 @@ HIDDEN_KINDS = {
     for column, axis in enumerate("xyz")
 } | {"hidden_grid_dims": 9, "hidden_dynamic_lds_size": 10}
 
-SEPARATE_IDS = ("gfx906", "gfx908")
+SEPARATE_IDS = ("gfx906", "gfx908", "gfx10")
 """Architectures that hold a work item's x, y and z in three registers; the others pack them into one."""
 
 
@@ -48,15 +55,18 @@ class Strings:
 def translate(data: bytes) -> bytes:
     """A translated code object. Raises CodeObjectError or UnknownArch."""
     code_object = read_code_object(data)
-    entries, index = _entries(code_object)
+    placed, index = _place(code_object)
     strings = Strings()
-    rows = b"".join(entry.pack(strings.add(entry.name), strings.add(entry.text)) for entry in entries)
+    rows = b"".join(
+        each.entry.pack(strings.add(each.entry.name), strings.add(each.entry.text), each.pc, each.target)
+        for each in placed
+    )
     kernels = b"".join(_kernel(kernel, index, code_object.arch) for kernel in code_object.kernels)
     header = HEADER.pack(
         MAGIC,
         code_object.arch.encode(),
-        FAMILY_CODES[family_of(code_object.arch)],
-        len(entries),
+        FAMILY_CODES[RULES[family_of(code_object.arch)]],
+        len(placed),
         len(code_object.kernels),
         len(index),
         len(strings.block),
@@ -70,30 +80,42 @@ def translate(data: bytes) -> bytes:
     return b"".join((header, rows, positions, kernels, bytes(strings.block), code_object.image, relocations))
 
 
-def _entries(code_object: CodeObject) -> tuple[list[Entry], list[int]]:
+@attrs.define
+class Placed:
+    """A row, where its instruction is, and for a branch the index of the row that it goes to."""
+
+    entry: Entry
+    pc: int
+    target: int | None = None
+
+
+def _place(code_object: CodeObject) -> tuple[list[Placed], list[int]]:
     """All rows, and for every 4-byte word of the code the index of the row of the instruction that begins there."""
     family = family_of(code_object.arch)
-    entries: list[Entry] = []
+    placed: list[Placed] = []
     index = [NOT_AN_INSTRUCTION] * (code_object.code_size // 4)
+    encoded: dict[int, list[Entry]] = {}  # equal instructions are one object
     branches = []
     for found in decode(code_object.code, family):
-        index[found.pc // 4] = len(entries)
+        index[found.pc // 4] = len(placed)
         if found.inst is None:
             word = code_object.code[found.pc : found.pc + 4][::-1].hex()
-            entries.append(
-                Entry(name="unknown", text=f"0x{word} (not an instruction of {code_object.arch})", pc=found.pc)
-            )
+            nothing = Entry(name="unknown", text=f"0x{word} (not an instruction of {code_object.arch})")
+            placed.append(Placed(nothing, found.pc))
             continue
-        rows = encode(found.inst, found.pc, family)
+        rows = encoded.get(id(found.inst))
+        if rows is None:
+            rows = encoded[id(found.inst)] = encode(found.inst, RULES[family])
         if rows[0].name.startswith(("S_BRANCH", "S_CBRANCH", "S_CALL")):
-            branches.append((rows[0], found.pc + 4 + 4 * rows[0].offset))
-        entries += rows
-    end = len(entries)
-    entries.append(Entry(name="unknown", text="(past the end of the code)", pc=code_object.code_size))
-    for entry, target in branches:
+            branches.append(len(placed))
+        placed += [Placed(row, found.pc) for row in rows]
+    end = len(placed)
+    placed.append(Placed(Entry(name="unknown", text="(past the end of the code)"), code_object.code_size))
+    for branch in branches:
+        target = placed[branch].pc + 4 + 4 * placed[branch].entry.offset
         inside = 0 <= target < code_object.code_size and index[target // 4] != NOT_AN_INSTRUCTION
-        entry.offset = index[target // 4] if inside else end
-    return entries, index
+        placed[branch].target = index[target // 4] if inside else end
+    return placed, index
 
 
 def _kernel(kernel: Kernel, index: list[int], arch: str) -> bytes:
@@ -118,7 +140,7 @@ def _kernel(kernel: Kernel, index: list[int], arch: str) -> bytes:
         kernel.properties,
         kernel.rsrc2,
         kernel.preload,
-        arch not in SEPARATE_IDS,
+        not arch.startswith(SEPARATE_IDS),
         kernel.max_items,
         len(hidden),
         len(given),

@@ -1,6 +1,7 @@
 """The GPU objects that are shipped: made from these sources, complete, and what the table of kernels says of them."""
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,30 @@ def test_every_object_holds_what_the_table_promises(target: str) -> None:
     objects = code_objects(target)
     for source in SOURCES:
         build_hip.check(source, target, read_kernels(objects[source]))
+
+
+def test_a_change_makes_just_what_includes_it_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = {f"{target}/{source}.hsaco" for target in TARGETS for source in SOURCES}
+    assert build_hip.fresh_objects() == everything
+    shutil.copytree(build_hip.HIP, tmp_path / "hip")
+    shutil.copy(build_hip.HERE / "layout.h", tmp_path)
+    monkeypatch.setattr(build_hip, "HIP", tmp_path / "hip")
+    assert build_hip.fresh_objects() == everything
+    with (tmp_path / "hip" / "rows.hip").open("a") as source:
+        source.write("\n")
+    assert build_hip.fresh_objects() == {name for name in everything if not name.endswith("/rows.hsaco")}
+    with (tmp_path / "layout.h").open("a") as header:
+        header.write("\n")
+    assert build_hip.fresh_objects() == set()
+
+
+def test_an_object_that_is_not_the_manifests_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(FOLDER, tmp_path / "hsaco")
+    monkeypatch.setattr(build_hip, "FOLDER", tmp_path / "hsaco")
+    (tmp_path / "hsaco" / "gfx906" / "rows.hsaco").write_bytes(b"another")
+    (tmp_path / "hsaco" / "gfx908" / "rows.hsaco").unlink()
+    stale = {f"{target}/{source}.hsaco" for target in TARGETS for source in SOURCES} - build_hip.fresh_objects()
+    assert stale == {"gfx906/rows.hsaco", "gfx908/rows.hsaco"}
 
 
 # One of each family; `python -m hipfire.kernels.build_hip --check` does all of them.

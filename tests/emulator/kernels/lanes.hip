@@ -1,6 +1,6 @@
 #include "device.h"
 
-#ifdef __gfx942__
+#ifdef __GFX9__
 #define LANES 64
 #elif defined(WAVE64)
 #define LANES 64
@@ -24,7 +24,7 @@ DEVICE float sum_by_dpp(float x) {
     x += dpp<0x4e>(x);  // quad_perm 2 3 0 1
     x += dpp<0x141>(x); // row_half_mirror
     x += dpp<0x140>(x); // row_mirror
-#ifdef __gfx942__
+#ifdef __GFX9__
     x += swizzle<0x401f>(x); // exchange 16 lanes
     x += from_lane(x, lane() ^ 32);
 #else
@@ -70,7 +70,11 @@ KERNEL shuffles(const float *in, float *out, int n) {
 KERNEL odd_ranks(const int *in, int *rank, int *count, int n) {
     int i = index();
     bool odd = i < n && in[i] & 1;
-    u64 mask = LANES == 64 ? __builtin_amdgcn_ballot_w64(odd) : __builtin_amdgcn_ballot_w32(odd);
+#if LANES == 64
+    u64 mask = __builtin_amdgcn_ballot_w64(odd);
+#else
+    u64 mask = __builtin_amdgcn_ballot_w32(odd);
+#endif
     int before = __builtin_amdgcn_mbcnt_hi((u32)(mask >> 32), __builtin_amdgcn_mbcnt_lo((u32)mask, 0));
     if (i >= n) return;
     rank[i] = odd ? before : -1;

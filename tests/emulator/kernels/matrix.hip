@@ -80,7 +80,7 @@ KERNEL matmul_i8(const signed char *a, const signed char *b, int *out, int k) {
     }
     for (int r = 0; r < 8; r++) out[(r + l / 16 * 8) * 16 + l % 16] = c[r];
 }
-#else
+#elif defined(__gfx90a__) || defined(__gfx942__)
 KERNEL matmul_f16(const _Float16 *a, const _Float16 *b, float *out, int k) {
     int l = thread(), at = l % 16 * k + l / 16 * 4;
     f32x4 c = {};
@@ -98,11 +98,18 @@ KERNEL matmul_bf16(const u16 *a, const u16 *b, float *out, int k) {
     for (int r = 0; r < 4; r++) out[(r + l / 16 * 4) * 16 + l % 16] = c[r];
 }
 KERNEL matmul_i8(const signed char *a, const signed char *b, int *out, int k) {
-    int l = thread(), at = l % 16 * k + l / 16 * 8;
     i32x4 c = {};
+#ifdef __gfx90a__
+    int l = thread(), at = l % 16 * k + l / 16 * 4;
+    for (int i = 0; i < k; i += 16) {
+        c = __builtin_amdgcn_mfma_i32_16x16x16i8(load<int>(a + at + i), load<int>(b + at + i), c, 0, 0, 0);
+    }
+#else
+    int l = thread(), at = l % 16 * k + l / 16 * 8;
     for (int i = 0; i < k; i += 32) {
         c = __builtin_amdgcn_mfma_i32_16x16x32_i8(load<long>(a + at + i), load<long>(b + at + i), c, 0, 0, 0);
     }
+#endif
     for (int r = 0; r < 4; r++) out[(r + l / 16 * 4) * 16 + l % 16] = c[r];
 }
 // 32 × 32: the rows of the result come in groups of four.

@@ -1,14 +1,16 @@
 #include "device.h"
 
-#ifdef __gfx942__
+#ifdef __GFX9__
 #define LANES 64
-#define DOT4(a, b, c) __builtin_amdgcn_sdot4(a, b, c, false)
-#define EXCHANGE(x, m) __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute((lane() ^ m) * 4, __builtin_bit_cast(int, x)))
 #else
 #define LANES 32
-#define DOT4(a, b, c) __builtin_amdgcn_sudot4(true, a, true, b, c, false)
-#define EXCHANGE(x, m) __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute((lane() ^ m) * 4, __builtin_bit_cast(int, x)))
 #endif
+#if defined(__GFX9__) || defined(__GFX10__)
+#define DOT4(a, b, c) __builtin_amdgcn_sdot4(a, b, c, false)
+#else
+#define DOT4(a, b, c) __builtin_amdgcn_sudot4(true, a, true, b, c, false)
+#endif
+#define EXCHANGE(x, m) __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute((lane() ^ m) * 4, __builtin_bit_cast(int, x)))
 
 // Blocks of 32 weights, laid out apart: 4-bit values (low nibbles first) and an f16 scale each. The input is int8
 // with an f32 scale per 32. A wave computes a row.
