@@ -150,6 +150,8 @@ def launches(runtime: Runtime, layer: Layer) -> list[LaunchSpec]:
         partials_nbytes=partials_nbytes,
         kv_cache=layer.kv,
         max_seq=n_chunks * CHUNK,
+        lists=0,
+        best=0,
     )
     return LOWER[ops.Attention](op, at, StepShape(n_tokens=layer.n_rows, n_outputs=1, n_chunks=n_chunks))
 

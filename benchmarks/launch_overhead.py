@@ -161,7 +161,9 @@ def positions(n: int) -> Iterator[int]:
 def measure(executable: Executable, position: int) -> float:
     """Microseconds of one token's step."""
     numbers = np.array([[1], [position], [0], [0]], np.int32)
-    step = Step(token_ids=numbers[0], positions=numbers[1], slots=numbers[2], output_rows=numbers[3])
+    step = Step(
+        token_ids=numbers[0], positions=numbers[1], slots=numbers[2], output_rows=numbers[3], n_best=1, whole=False
+    )
     cancel = CancelFlag()
     begin = time.thread_time_ns()
     executable.run(step, cancel)

@@ -1,6 +1,6 @@
 """What every kind of op of a model costs on the CPU device: time, GB/s and GMAC/s, by the C loop's own clock.
 
-    python benchmarks/ops.py MODEL [--tokens 1 512] [--history 0] [--threads N] [--kv-cache f16] [--json FILE]
+    python benchmarks/ops.py MODEL [--tokens 1 512] [--history 0] [--threads N] [--kv-cache q16] [--json FILE]
 
 For each number of new tokens a table of the ops of that step, those of equal kind and shape added up, the costliest
 first. `share` is of the step's time; an op's time ends when all threads are done with it. Bytes are those that must be
@@ -28,7 +28,7 @@ from hipfire.program import ops
 from hipfire.program.operands import Symbol
 from hipfire.program.program import Program
 
-KV_ELEMENT_NBYTES = {"f32": 4.0, "f16": 2.0, "q8": 34 / 32}
+KV_ELEMENT_NBYTES = {"q16": 66 / 32, "f16": 2.0, "q8": 34 / 32, "f32": 4.0}
 CHUNK = 512
 
 
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--history", type=int, default=0, help="positions before them")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--variant", help="of the kernels; the machine's best if left out")
-    parser.add_argument("--kv-cache", choices=KV_ELEMENT_NBYTES, default="f16")
+    parser.add_argument("--kv-cache", choices=KV_ELEMENT_NBYTES, default="q16")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(argv)

@@ -237,7 +237,7 @@ class Memory:
     max_seq: int | None = setting(
         None, "Tokens of prompt and answer; auto: the model's own, or what fits.", within=Range(low=512, high=1_048_576)
     )
-    kv_cache: str = setting("auto", "Element type of the KV cache.", choices=("auto", "f16", "q8", "f32"))
+    kv_cache: str = setting("auto", "Element type of the KV cache.", choices=("auto", "q16", "f16", "q8", "f32"))
     prefix_cache: bool = setting(True, "Whether a prompt may begin where an earlier conversation has come to.")
     prefix_cache_bytes: int | None = setting(
         None,

@@ -67,7 +67,7 @@ class Limits:
     max_seq: int
     """Positions in a slot."""
     kv_cache: str = "auto"
-    """Element type of the state: auto, f32, f16, q8."""
+    """Element type of the state: auto, f32, f16, q16, q8."""
 
 
 def check_vocabulary(program: Program) -> None:

@@ -29,7 +29,7 @@ from hipfire.program import ops
 from hipfire.program.operands import Buffer, Constant, KvState, Symbol, Weight
 from hipfire.program.program import Program
 
-KV_CACHES = {"auto": "f16", "f16": "f16", "q8": "q8", "f32": "f32"}
+KV_CACHES = {"auto": "q16", "q16": "q16", "f16": "f16", "q8": "q8", "f32": "f32"}
 KV_TILE = 32
 """Positions of a slot are allocated in multiples of this (kv.h)."""
 MAX_THREADS = 1024
@@ -91,7 +91,7 @@ class CpuDevice:
         on_progress: Progress,
         keep_buffers: bool = False,
     ) -> "CpuExecutable":
-        """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32 or q8."""
+        """See `Device.load`. The state is q16 unless `limits.kv_cache` says f32, f16 or q8."""
         return CpuExecutable(
             self._library, self.row_math, self.n_threads, program, tensors, limits, on_progress, keep_buffers
         )

@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 from hipfire.devices.arena import Plan
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary
 from hipfire.devices.hip_launches import LaunchLists
-from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, partial_nbytes
+from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, n_slices_of, partial_nbytes
 from hipfire.devices.hip_plan import plan_program
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
 from hipfire.devices.host_processors import n_usable_cores
-from hipfire.devices.logits import Logits, best_of
+from hipfire.devices.logits import MAX_BEST, Best, Logits
 from hipfire.devices.native_row_math import NativeRowMath
 from hipfire.errors import DeviceError, DeviceLost, StepCancelled
 from hipfire.hip.card_users import other_users
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
 from hipfire.hip.runtime import Runtime
-from hipfire.kernels.hip_table import KV_TYPES, MAX_HEAD_DIM, kv_row_nbytes
+from hipfire.kernels.hip_table import BEST_COUNTS, KV_TYPES, MAX_HEAD_DIM, kv_row_nbytes
 from hipfire.kernels.hsaco import code_objects, is_covered
 from hipfire.kernels.library import Library
 from hipfire.kernels.select import load_variant, machine_variants
@@ -42,7 +42,9 @@ log = logging.getLogger("hipfire.engine")
 KV_TILE = 32
 """Positions of a slot are allocated in multiples of this (kv.h)."""
 MAX_PARTIALS_NBYTES = 64 << 20
-"""Room for partial results of attention; more rows than fit take more launches. One row must fit."""
+"""Room for partial results of attention; more rows than fit take more launches."""
+_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32)])
+"""An entry of Addresses.best (sampling.hip)."""
 
 
 class HipDevice:
@@ -114,6 +116,8 @@ class _Sizes:
     weights: Placement
     states: Mapping[str, int]
     partials_nbytes: int
+    best: int
+    lists: int
     kv_cache: str
     max_seq: int
 
@@ -137,13 +141,16 @@ class _Sizes:
             weights=place_weights(program, packing),
             states={state.name: _state_nbytes(state, limits.n_slots, max_seq, kv_cache) for state in program.states},
             partials_nbytes=partials * max(min(MAX_PARTIALS_NBYTES // partials, limits.max_tokens), 1),
+            best=limits.max_outputs * MAX_BEST * _CANDIDATE.itemsize,
+            lists=limits.max_outputs * MAX_BEST * n_slices_of(program.logits.width) * 8,
             kv_cache=kv_cache,
             max_seq=max_seq,
         )
 
     @property
     def nbytes(self) -> int:
-        return self.plan.nbytes + self.weights.nbytes + sum(self.states.values()) + self.partials_nbytes
+        held = self.weights.nbytes + sum(self.states.values()) + self.best + self.lists
+        return self.plan.nbytes + held + self.partials_nbytes
 
 
 class HipExecutable:
@@ -159,7 +166,6 @@ class HipExecutable:
         keep_buffers: bool,
     ) -> None:
         self._program = program
-        self._row_math = device.row_math
         self._limits = limits
         self._keep_buffers = keep_buffers
         self._sizes = _Sizes.of(program, limits, device.packing, keep=keep_buffers)
@@ -187,21 +193,22 @@ class HipExecutable:
             n_tokens=len(step.token_ids),
             n_outputs=len(step.output_rows),
             n_chunks=n_chunks_of(int(step.positions.max()) + 1),
+            n_best=min(count for count in BEST_COUNTS if count >= step.n_best),
         )
-        logits = self._program.logits
-        nbytes = self._shape.n_outputs * logits.width * 4
         try:
             self._write_step(step)
             self._launches.run(self._shape)
-            if nbytes:
-                self._runtime.enqueue_download(self._host_logits.ctypes.data, self._address_of(logits), nbytes)
+            if self._shape.n_outputs:
+                self._enqueue_downloads(step)
             self._runtime.synchronize()
         except HipError as error:
             raise DeviceLost(f"the GPU failed: {error.message}") from error
         if cancel.is_set():
             raise StepCancelled("the step was cancelled")
-        rows = self._host_logits[: self._shape.n_outputs]
-        return Logits(best=best_of(rows, step.n_best, self._row_math), rows=rows)
+        return Logits(
+            best=self._best(step.n_best) if step.n_best else None,
+            rows=self._host_logits[: self._shape.n_outputs] if step.whole else None,
+        )
 
     def copy_state(self, source: int, target: int, n_positions: int) -> None:
         """See `Executable.copy_state`. In whole tiles: a few positions more than was asked for do no harm."""
@@ -226,6 +233,22 @@ class HipExecutable:
         self._is_open = False
         self._cleanup.close()
 
+    def _enqueue_downloads(self, step: Step) -> None:
+        n_outputs, n_best = self._shape.n_outputs, self._shape.n_best
+        if step.whole:
+            logits = self._program.logits
+            nbytes = n_outputs * logits.width * 4
+            self._runtime.enqueue_download(self._host_logits.ctypes.data, self._address_of(logits), nbytes)
+        if n_best:
+            nbytes = n_outputs * n_best * _CANDIDATE.itemsize
+            self._runtime.enqueue_download(self._host_best.ctypes.data, self._addresses.best, nbytes)
+
+    def _best(self, n_best: int) -> Best:
+        n_outputs, n_found = self._shape.n_outputs, self._shape.n_best
+        table = self._host_best[: n_outputs * n_found].reshape(n_outputs, n_found)
+        table = table[:, : min(n_best, self._program.logits.width)]
+        return Best(ids=np.ascontiguousarray(table["id"]), values=np.ascontiguousarray(table["logit"]))
+
     def _address_of(self, buffer: Buffer) -> int:
         address = self._addresses.buffer(buffer)
         assert address is not None
@@ -240,6 +263,8 @@ class HipExecutable:
         logits_shape = (limits.max_outputs, self._program.logits.width)
         pinned = runtime.allocate_pinned(logits_shape[0] * logits_shape[1] * 4, "the logits")
         self._host_logits = _floats_at(pinned, logits_shape)
+        pinned = runtime.allocate_pinned(sizes.best, "the highest logits")
+        self._host_best = np.frombuffer(_bytes_at(pinned, sizes.best), _CANDIDATE)
         states = {}
         for name, nbytes in sizes.states.items():
             states[name] = runtime.allocate(nbytes, "the KV cache")
@@ -262,6 +287,8 @@ class HipExecutable:
             partials_nbytes=sizes.partials_nbytes,
             kv_cache=sizes.kv_cache,
             max_seq=sizes.max_seq,
+            lists=runtime.allocate(sizes.lists, "the highest logits"),
+            best=runtime.allocate(sizes.best, "the highest logits"),
         )
         runtime.synchronize()
 

@@ -10,7 +10,7 @@ import attrs
 
 from hipfire.devices.arena import Plan
 from hipfire.devices.hip_plan import quantises_in_passing
-from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, QUERIES_AT_ONCE, ROWS_AT_ONCE, STATS
+from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, QUERIES_AT_ONCE, ROWS_AT_ONCE, SLICE, STATS
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Symbol, Weight
 from hipfire.program.program import Program
@@ -36,11 +36,15 @@ class LaunchSpec:
 
 @attrs.frozen(kw_only=True)
 class StepShape:
-    """What the launches of a step depend on. `n_chunks`: chunks of the longest sequence in it."""
+    """What the launches of a step depend on.
+
+    `n_chunks`: chunks of the longest sequence in it. `n_best`, of BEST_COUNTS: the highest logits that it looks for.
+    """
 
     n_tokens: int
     n_outputs: int
     n_chunks: int
+    n_best: int = 0
 
     @property
     def is_decode(self) -> bool:
@@ -71,6 +75,10 @@ class Addresses:
     """Room for partial results of attention."""
     kv_cache: str
     max_seq: int
+    lists: int
+    """The highest logits of every slice of the vocabulary."""
+    best: int
+    """Of every output row the highest logits: an id (int32) and a value (float32) each."""
 
     def buffer(self, buffer: Buffer | None) -> int | None:
         """A buffer's floats; null for none."""
@@ -98,13 +106,30 @@ class Addresses:
 
 def lower(program: Program, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     """The launches of a step of this shape, in order."""
-    launches = []
+    launches: list[LaunchSpec] = []
     for op in program.ops:
         if shape.n_rows(op.out):
             launches += LOWER[type(op)](op, at, shape)
             if not quantises_in_passing(op) and at.q16(op.out) is not None:
                 launches.append(_quantise(op.out, at, shape))
+    if shape.n_best and shape.n_outputs:
+        launches += _best(program.logits, at, shape)
     return launches
+
+
+def _best(logits: Buffer, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    n_slices = n_slices_of(logits.width)
+    of_slices = {"logits": at.buffer(logits), "lists": at.lists, "n": logits.width, "n_best": shape.n_best}
+    join = {"lists": at.lists, "out": at.best, "n_lists": n_slices, "n_best": shape.n_best}
+    return [
+        LaunchSpec("best_of_slices", (n_slices, shape.n_outputs, 1), of_slices),
+        LaunchSpec("join_best", (shape.n_outputs, 1, 1), join),
+    ]
+
+
+def n_slices_of(n_vocab: int) -> int:
+    """Slices that a row of logits is cut into, to look for the highest."""
+    return _blocks(n_vocab, SLICE)
 
 
 def _blocks(n: int, size: int) -> int:

@@ -7,6 +7,7 @@ Knows no sequences and no device; the work on whole rows is a RowMath's.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import attrs
@@ -22,7 +23,7 @@ Ids = NDArray[np.intp] | NDArray[np.int32]
 Weights = NDArray[np.int64]
 Allowed = NDArray[np.bool_]
 
-_FIRST_NUCLEUS = 64
+_FIRST_NUCLEUS = 256
 """Candidates that top-p looks at first when top-k is off; eight times as many while they do not suffice."""
 
 _WORD = (1 << 64) - 1
@@ -102,13 +103,15 @@ def adjusted(logits: Scores, sampling: Sampling, recent: Sequence[int], n: int) 
         biases = np.fromiter(sampling.logit_bias.values(), np.float64)
         scores = _replaced(scores, ids, scores[ids].astype(np.float64) + biases, logits)
     if recent and sampling.repeat_penalty != 1:
-        seen = np.unique(np.array(recent, np.intp))
+        # Whatever came twice gets the same value twice.
+        seen = np.array(recent, np.intp)
         values = scores[seen].astype(np.float64)
         values = np.where(values > 0, values / sampling.repeat_penalty, values * sampling.repeat_penalty)
         scores = _replaced(scores, seen, values, logits)
     answer = recent[max(0, len(recent) - n) :]
     if answer and (sampling.presence_penalty != 0 or sampling.frequency_penalty != 0):
-        seen, counts = np.unique(np.array(answer, np.intp), return_counts=True)
+        found = Counter(answer)
+        seen, counts = np.fromiter(found.keys(), np.intp), np.fromiter(found.values(), np.intp)
         values = scores[seen].astype(np.float64) - sampling.presence_penalty - counts * sampling.frequency_penalty
         scores = _replaced(scores, seen, values, logits)
     return scores

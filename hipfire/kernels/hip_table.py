@@ -22,7 +22,7 @@ TARGETS = (
 )  # fmt: skip
 """Architectures that the kernels are compiled for."""
 
-SOURCES = ("linear", "embed", "rows", "attention")
+SOURCES = ("linear", "embed", "rows", "attention", "sampling")
 """Each kernels/hip/NAME.hip becomes hsaco/ARCHITECTURE/NAME.hsaco."""
 
 ROWS_AT_ONCE = (1, 4)
@@ -36,6 +36,12 @@ QUERIES_AT_ONCE = (4, 8, 16)
 
 STATS = 4
 """Floats before the weighted values in a partial result of attention (attention.hip)."""
+
+SLICE = 4096
+"""Logits of a workgroup that looks for the highest of them (sampling.hip)."""
+
+BEST_COUNTS = (0, 1, 32, 64)
+"""How many of a row's highest logits may be looked for: few, since each count is a list of launches of its own."""
 
 QUAD = 4
 """Columns of a thread of the kernels that may write rows as integers of 16 bits (activations.h)."""
@@ -93,6 +99,8 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
     yield "quantise", Kernel("rows", 64, "p:x p:out_q16 i:n")
     yield "gather_outputs", Kernel("rows", 256, "p:x p:output_rows p:out i:n")
     yield "rope_angles", Kernel("rows", 64, "p:frequencies p:positions p:out i:n f:scale")
+    yield "best_of_slices", Kernel("sampling", 256, "p:logits p:lists i:n i:n_best")
+    yield "join_best", Kernel("sampling", 256, "p:lists p:out i:n_lists i:n_best")
     yield (
         "attention_join",
         Kernel(

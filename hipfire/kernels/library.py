@@ -11,7 +11,7 @@ from typing import Any
 
 from hipfire.errors import DeviceError
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 
 class OpKind(enum.IntEnum):
@@ -31,7 +31,7 @@ class OpKind(enum.IntEnum):
 ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 """`enum activation`."""
 
-KV_FORMATS = {"f32": 0, "f16": 1, "q8": 2}
+KV_FORMATS = {"f32": 0, "f16": 1, "q16": 2, "q8": 3}
 """`enum kv_format`."""
 
 

@@ -70,9 +70,10 @@ def test_every_op_is_the_references_in_float32(device: CpuDevice, model: RandomM
     assert_same(found)
 
 
-def test_a_half_precision_state_costs_its_rounding(device: CpuDevice) -> None:
-    program, tensors = RandomModel(head_dim=64).build()
-    # Keys and values of 11 bits.
+@pytest.mark.parametrize(("kv_cache", "head_dim"), [("q16", 64), ("q16", 40), ("q16", 256), ("f16", 64)])
+def test_a_state_of_16_bits_costs_its_rounding(device: CpuDevice, kv_cache: str, head_dim: int) -> None:
+    program, tensors = RandomModel(head_dim=head_dim).build()
+    # Keys and values of 11 bits each, or of 13 by blocks of 32.
     found = compare(
         program,
         tensors,
@@ -80,7 +81,7 @@ def test_a_half_precision_state_costs_its_rounding(device: CpuDevice) -> None:
         actual=device,
         expected=ReferenceDevice.open(None),
         tolerance=rounding_of(3e-3),
-        kv_cache="f16",
+        kv_cache=kv_cache,
     )
     assert_same(found)
 
@@ -102,12 +103,15 @@ def test_an_8_bit_state_costs_its_rounding(device: CpuDevice) -> None:
 
 # Small ones: with scales that half precision has a few bits for, and none at all.
 @pytest.mark.parametrize("size", [1.0, 4e-6, 1e-8])
-def test_an_8_bit_value_is_a_step_of_its_blocks_scale(device: CpuDevice, size: float) -> None:
+@pytest.mark.parametrize(("kv_cache", "room", "limit"), [("q8", 1 / 127, 127), ("q16", 1 + 2**-10, 8191)])
+def test_an_integer_value_is_a_step_of_its_blocks_scale(
+    device: CpuDevice, size: float, kv_cache: str, room: float, limit: int
+) -> None:
     head_dim = 72
     program, tensors = RandomModel(n_layers=1, n_heads=1, n_kv_heads=1, head_dim=head_dim).build()
     name = "blk.0.attn_v.weight"
     tensors[name] = (tensors[name].view(np.float32) * np.float32(size)).view(np.uint8)
-    limits = limits_for([make_step(TOKENS)], kv_cache="q8")
+    limits = limits_for([make_step(TOKENS)], kv_cache=kv_cache)
     executable = device.load(program, tensors, limits, on_progress=lambda _: None, keep_buffers=True)
     (store,) = (op for op in program.ops if isinstance(op, ops.RopeStore))
     (attention,) = (op for op in program.ops if isinstance(op, ops.Attention))
@@ -117,21 +121,25 @@ def test_an_8_bit_value_is_a_step_of_its_blocks_scale(device: CpuDevice, size: f
         value, found = executable.read(store.qkv)[0, -head_dim:], executable.read(attention.out)[0]
         for start in range(0, head_dim, 32):
             block = value[start : start + 32]
-            scale = np.float32(np.float16(np.abs(block).max() / np.float32(127)))
-            inverse = np.float32(1) / scale if scale else np.float32(0)
-            expected = np.clip(np.rint(block * inverse), -127, 127) * scale
+            scale = np.float32(np.float16(np.abs(block).max() * np.float32(room)))
+            unit = scale if kv_cache == "q8" else scale / np.float32(8192)
+            inverse = np.float32(1) / unit if unit else np.float32(0)
+            expected = np.clip(np.rint(block * inverse), -limit, limit) * unit
             np.testing.assert_allclose(found[start : start + 32], expected, rtol=1e-6)
 
 
-def test_an_8_bit_state_takes_little_more_than_half(device: CpuDevice) -> None:
+def test_a_state_takes_what_its_elements_and_their_scales_do(device: CpuDevice) -> None:
     program, _ = RandomModel(head_dim=64).build()
-    limits = [
-        Limits(max_tokens=1, max_outputs=1, n_slots=n, max_seq=4096, kv_cache=kv)
-        for kv in ("q8", "f16")
-        for n in (1, 2)
-    ]
-    q8, q8_two, f16, f16_two = (device.load_nbytes(program, limit) for limit in limits)
-    assert (q8_two - q8) * 32 == (f16_two - f16) * 17
+
+    def slot_nbytes(kv_cache: str) -> int:
+        one, two = (
+            device.load_nbytes(program, Limits(max_tokens=1, max_outputs=1, n_slots=n, max_seq=4096, kv_cache=kv_cache))
+            for n in (1, 2)
+        )
+        return two - one
+
+    assert slot_nbytes("q8") * 32 == slot_nbytes("f16") * 17
+    assert slot_nbytes("q16") * 32 == slot_nbytes("f16") * 33
 
 
 @pytest.mark.parametrize("dtype", [name for name, dtype in DTYPES.items() if dtype.is_quantised])
@@ -163,7 +171,7 @@ def run_chunks(device: CpuDevice, model: RandomModel, kv_cache: str, size: int) 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kv_cache"), [*((dtype, kv) for dtype in DTYPES for kv in ("f16", "q8")), ("f32", "f32")]
+    ("dtype", "kv_cache"), [*((dtype, kv) for dtype in DTYPES for kv in ("q16", "q8")), ("f16", "f16"), ("f32", "f32")]
 )
 def test_chunks_and_threads_do_not_change_a_bit(dtype: str, kv_cache: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=512, head_dim=64, n_layers=1)
@@ -177,7 +185,9 @@ def test_chunks_and_threads_do_not_change_a_bit(dtype: str, kv_cache: str) -> No
             np.testing.assert_array_equal(found.view(np.uint32), whole.view(np.uint32))
 
 
-@pytest.mark.parametrize(("dtype", "kv_cache"), [*((dtype, "f16") for dtype in DTYPES), ("q4_1", "q8"), ("f32", "f32")])
+@pytest.mark.parametrize(
+    ("dtype", "kv_cache"), [*((dtype, "q16") for dtype in DTYPES), ("q4_1", "q8"), ("q4_1", "f16"), ("f32", "f32")]
+)
 def test_variants_with_fused_multiply_add_agree_to_the_bit(dtype: str, kv_cache: str) -> None:
     variants = [variant for variant in machine_variants() if variant != "x86_64"]
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=512, n_heads=6, n_kv_heads=2, head_dim=40, n_layers=1)
@@ -188,19 +198,19 @@ def test_variants_with_fused_multiply_add_agree_to_the_bit(dtype: str, kv_cache:
 
 @pytest.mark.parametrize("model", SHAPES, ids=range(len(SHAPES)))
 def test_odd_shapes_and_windows_keep_their_bits(device: CpuDevice, model: RandomModel) -> None:
-    whole = run_chunks(device, model, "f16", len(TOKENS))
+    whole = run_chunks(device, model, "q16", len(TOKENS))
     for size in (1, 7, 64):
-        np.testing.assert_array_equal(run_chunks(device, model, "f16", size).view(np.uint32), whole.view(np.uint32))
+        np.testing.assert_array_equal(run_chunks(device, model, "q16", size).view(np.uint32), whole.view(np.uint32))
 
 
 @pytest.mark.parametrize("n_heads", [3, 5, 9, 50])
 def test_heads_that_threads_cannot_share_evenly_keep_their_bits(device: CpuDevice, n_heads: int) -> None:
     model = RandomModel(n_layers=1, n_heads=n_heads, n_kv_heads=1, head_dim=8)
-    alone = run_chunks(CpuDevice.open(1, variant=device.variant), model, "f16", len(TOKENS))
+    alone = run_chunks(CpuDevice.open(1, variant=device.variant), model, "q16", len(TOKENS))
     for n_threads in (2, 4):
         several = CpuDevice.open(n_threads, variant=device.variant)
         for size in (1, len(TOKENS)):
-            found = run_chunks(several, model, "f16", size)
+            found = run_chunks(several, model, "q16", size)
             np.testing.assert_array_equal(found.view(np.uint32), alone.view(np.uint32))
 
 
@@ -257,18 +267,20 @@ def test_sequences_whose_positions_follow_each_other_stay_apart(device: CpuDevic
     np.testing.assert_array_equal(together.view(np.uint32), alone.view(np.uint32))
 
 
-def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice) -> None:
-    program, tensors = RandomModel(head_dim=32).build()
-    limits = limits_for([make_step(TOKENS)])
+@pytest.mark.parametrize("kv_cache", ["q16", "q8", "f16"])
+def test_a_slot_that_held_garbage_is_as_good_as_new(device: CpuDevice, kv_cache: str) -> None:
+    program, tensors = RandomModel(head_dim=24).build()
+    limits = limits_for([make_step(TOKENS)], kv_cache=kv_cache)
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     clean = executable.run(make_step(TOKENS[:9]), CancelFlag()).whole().copy()
     for state in executable._states.values():  # noqa: SLF001  (what a sequence with broken numbers leaves behind)
         state[:] = 0xFF
-    again = executable.run(make_step(TOKENS[:9]), CancelFlag()).whole()
+    steps = make_step(TOKENS[:1]), make_step(TOKENS[1:9], start=1)
+    again = np.concatenate([executable.run(step, CancelFlag()).whole().copy() for step in steps])
     np.testing.assert_array_equal(again.view(np.uint32), clean.view(np.uint32))
 
 
-@pytest.mark.parametrize("kv_cache", ["f16", "q8", "f32"])
+@pytest.mark.parametrize("kv_cache", ["q16", "q8", "f16", "f32"])
 @pytest.mark.parametrize("head_dim", [24, 10])
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 50])
 def test_a_copied_state_goes_on_as_the_original(device: CpuDevice, kv_cache: str, head_dim: int, n: int) -> None:
@@ -286,7 +298,7 @@ def test_a_copied_state_goes_on_as_the_original(device: CpuDevice, kv_cache: str
     np.testing.assert_array_equal(original.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize("kv_cache", ["f16", "q8"])
+@pytest.mark.parametrize("kv_cache", ["q16", "q8", "f16"])
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("window", [None, 7])
 def test_what_is_no_number_is_seen_by_those_only_that_attend_to_it(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from devices.differential import assert_same, compare, joined, make_step
+from devices.given_logits import assert_finds_the_best, assert_sees_what_is_not_finite, table_of
 from devices.random_model import RandomModel
 from numpy.typing import NDArray
 
@@ -164,6 +165,17 @@ def test_a_copied_state_goes_on_as_the_original(device: HipDevice) -> None:
     found = executable.run(make_step(TOKENS[37:40], start=37, slot=2), CancelFlag()).whole().copy()
     executable.close()
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+@pytest.mark.parametrize("n_vocab", [5, 4096, 8197])
+def test_the_best_logits_are_found_on_the_device(device: HipDevice, n_vocab: int) -> None:
+    assert_finds_the_best(device, table_of(n_vocab))
+
+
+@pytest.mark.parametrize("n_vocab", [5, 4097])
+def test_a_logit_that_is_not_finite_is_seen_on_the_device(device: HipDevice, n_vocab: int) -> None:
+    assert_sees_what_is_not_finite(device, n_vocab)
 
 
 @pytest.mark.usefixtures("nothing_is_left")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from devices.differential import OpDifference, assert_same, compare, joined, make_step
+from devices.given_logits import assert_finds_the_best, assert_sees_what_is_not_finite, table_of
 from devices.random_model import RandomModel
 
 from emulator.conftest import OpenDevice
@@ -69,6 +70,14 @@ def test_a_context_of_several_chunks_is_the_references(open_hip: OpenDevice, arc
 def test_every_format_is_the_references(open_hip: OpenDevice, arch: str, dtype: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1, n_vocab=41)
     assert_same(differences(open_hip(arch), model, [make_step([3, 40, 30, 7, 39]), make_step([8], start=5)]))
+
+
+def test_the_best_logits_are_found_on_the_device(open_hip: OpenDevice, arch: str) -> None:
+    assert_finds_the_best(open_hip(arch), table_of(4101))
+
+
+def test_a_logit_that_is_not_finite_is_seen_on_the_device(open_hip: OpenDevice, arch: str) -> None:
+    assert_sees_what_is_not_finite(open_hip(arch), 300)
 
 
 # What is changed in which source, and in which model it shows.

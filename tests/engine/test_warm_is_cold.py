@@ -18,7 +18,7 @@ from hipfire.wire.messages import Cancel, Cancelled, Finished, Generate, Load, S
 
 TINY = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-llama" / "model.gguf"
 N_VOCAB = 512
-SLOT_NBYTES = {"f16": 512 * 2 * 16 * 2 * 2 * 2, "f32": 512 * 2 * 16 * 2 * 2 * 4}
+SLOT_NBYTES = {"q16": 512 * 2 * 2 * 2 * (16 * 2 + 2), "f32": 512 * 2 * 16 * 2 * 2 * 4}
 """512 positions of 2 heads of 16 elements, keys and values, in 2 layers."""
 
 
@@ -96,7 +96,7 @@ class Cold:
         return self._answers[key]
 
 
-@pytest.fixture(scope="module", params=["f16", "f32"])
+@pytest.fixture(scope="module", params=["q16", "f32"])
 def cold(request: pytest.FixtureRequest) -> Iterator[Cold]:
     made = Cold(request.param)
     yield made

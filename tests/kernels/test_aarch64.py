@@ -110,7 +110,7 @@ def test_packing_of_every_format(replay: list[str], dtype: DType) -> None:
     assert found == executable._packed["weight"].tobytes()
 
 
-@pytest.mark.parametrize("kv_cache", ["f16", "q8", "f32"])
+@pytest.mark.parametrize("kv_cache", ["q16", "q8", "f16", "f32"])
 def test_a_whole_model(replay: list[str], kv_cache: str) -> None:
     with open_checkpoint(TINY_LLAMA) as checkpoint:
         program = build_program(checkpoint).program

@@ -34,8 +34,9 @@ def test_logits_with_a_float32_state(name: str, device: CpuDevice) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL + VARIANTS)
-def test_logits_with_a_half_precision_state(name: str, device: CpuDevice) -> None:
-    assert error(name, device, "f16") <= 2e-3
+@pytest.mark.parametrize("kv_cache", ["q16", "f16"])
+def test_logits_with_a_state_of_16_bits(name: str, device: CpuDevice, kv_cache: str) -> None:
+    assert error(name, device, kv_cache) <= 2e-3
 
 
 def check_texts(runner: Runner, reference: np.lib.npyio.NpzFile) -> None:

@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Raised with every change of a struct or function below; devices/cpu.py refuses a library of another number. */
-enum { ABI_VERSION = 7 };
+enum { ABI_VERSION = 8 };
 
 enum op_kind {
     OP_EMBED,
@@ -23,7 +23,7 @@ enum op_kind {
 };
 
 /* Element types of the keys and values (kv.h). */
-enum kv_format { KV_F32, KV_F16, KV_Q8 };
+enum kv_format { KV_F32, KV_F16, KV_Q16, KV_Q8, N_KV_FORMATS };
 
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
 
@@ -100,10 +100,10 @@ EXPORT void hf_allow(const float *scores, const uint8_t *allowed, int64_t n, flo
 EXPORT int64_t hf_best_scratch_nbytes(int64_t n);
 EXPORT void hf_best(const float *scores, int64_t n, int64_t k, int32_t *ids, void *scratch);
 /* 2**42 e**((score - highest) / temperature), rounded down; per_score is log2(e) / temperature. And their sum. */
-EXPORT void hf_weights(const float *scores, int64_t n, float highest, float per_score, int64_t *out);
-EXPORT int64_t hf_total(const float *scores, int64_t n, float highest, float per_score);
+EXPORT void hf_weights(const float *scores, int64_t n, float highest, float per_score, uint64_t *out);
+EXPORT uint64_t hf_total(const float *scores, int64_t n, float highest, float per_score);
 /* The id where the running sum of the weights that are `least` or more passes share / 2**53 of the whole. */
-EXPORT int64_t hf_draw(const float *scores, int64_t n, float highest, float per_score, int64_t least, int64_t share);
+EXPORT int64_t hf_draw(const float *scores, int64_t n, float highest, float per_score, uint64_t least, uint64_t share);
 
 /* A GPU kernel to launch: its arguments as they lie in memory, grid in workgroups of n_threads. */
 struct launch {

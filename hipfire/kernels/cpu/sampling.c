@@ -10,7 +10,7 @@
 #include "hipfire_cpu.h"
 #include "simd.h"
 
-typedef int64_t i64x16 __attribute__((vector_size(128)));
+typedef uint64_t u64x16 __attribute__((vector_size(128)));
 
 enum {
     DEPTH = 16,
@@ -180,63 +180,73 @@ INLINE f32x16 power_of_two(f32x16 x)
     return power * x + splat(1.0f);
 }
 
-/* `per_score`: log2(e) / temperature. Below 2**-60 a weight has been 0 for long. */
-INLINE i64x16 weights_of(f32x16 scores, float highest, float per_score)
+/* Weights have been 0 for long where they are 2**-60 of the highest. */
+static const float LOWEST_EXPONENT = -60.0f;
+
+/* `per_score`: log2(e) / temperature. */
+INLINE u64x16 weights_of(f32x16 scores, float highest, float per_score)
 {
     f32x16 x = (scores - splat(highest)) * splat(per_score);
-    x = choose(x < splat(-60.0f), splat(-60.0f), x);
+    x = choose(x < splat(LOWEST_EXPONENT), splat(LOWEST_EXPONENT), x);
     const f32x16 exponents = nearest(x);
     const f32x16 mantissas = power_of_two(x - exponents) * splat((float)(1 << MANTISSA_BITS));
-    const i64x16 wide = __builtin_convertvector(__builtin_convertvector(mantissas, i32x16), i64x16);
-    const i64x16 shifts = __builtin_convertvector(__builtin_convertvector(-exponents, i32x16), i64x16);
+    const u64x16 wide = __builtin_convertvector((u32x16)__builtin_convertvector(mantissas, i32x16), u64x16);
+    const u64x16 shifts = __builtin_convertvector((u32x16)__builtin_convertvector(-exponents, i32x16), u64x16);
     return (wide << (WEIGHT_BITS - MANTISSA_BITS)) >> shifts;
 }
 
-EXPORT void hf_weights(const float *scores, int64_t n, float highest, float per_score, int64_t *out)
+EXPORT void hf_weights(const float *scores, int64_t n, float highest, float per_score, uint64_t *out)
 {
     for (int64_t at = 0; at < n; at += LANES) {
-        const i64x16 weights = weights_of(load_scores(scores, at, n), highest, per_score);
+        const u64x16 weights = weights_of(load_scores(scores, at, n), highest, per_score);
         memcpy(out + at, &weights, sizeof *out * (size_t)(n - at < LANES ? n - at : LANES));
     }
 }
 
 /* The sum of the weights from `from` to `to` that are `least` or more. */
-INLINE int64_t sum_weights(const float *scores, int64_t from, int64_t to, float highest, float per_score, int64_t least)
+INLINE uint64_t sum_weights(const float *scores, int64_t from, int64_t to, float highest, float per_score, uint64_t least)
 {
-    i64x16 sums = {0};
+    u64x16 sums = {0};
+    const f32x16 bound = splat(highest + LOWEST_EXPONENT / per_score);
     for (int64_t at = from; at < to; at += LANES) {
-        const i64x16 weights = weights_of(load_scores(scores, at, to), highest, per_score);
-        sums += weights & (weights >= least);
+        const f32x16 some = load_scores(scores, at, to);
+        /* With a mask most of them weigh nothing. */
+        if (!any_reaches(some, bound))
+            continue;
+        const u64x16 weights = weights_of(some, highest, per_score);
+        sums += weights & (u64x16)(weights >= least);
     }
-    int64_t sum = 0;
+    uint64_t sum = 0;
     for (int i = 0; i < LANES; i++)
         sum += sums[i];
     return sum;
 }
 
-EXPORT int64_t hf_total(const float *scores, int64_t n, float highest, float per_score)
+EXPORT uint64_t hf_total(const float *scores, int64_t n, float highest, float per_score)
 {
     return sum_weights(scores, 0, n, highest, per_score, 0);
 }
 
-EXPORT int64_t hf_draw(const float *scores, int64_t n, float highest, float per_score, int64_t least, int64_t share)
+EXPORT int64_t hf_draw(const float *scores, int64_t n, float highest, float per_score, uint64_t least, uint64_t share)
 {
     const int64_t block = (n / N_BLOCKS / LANES + 1) * LANES;
-    int64_t sums[N_BLOCKS], total = 0;
+    uint64_t sums[N_BLOCKS], total = 0;
     for (int64_t start = 0; start < n; start += block) {
         const int64_t end = start + block < n ? start + block : n;
         sums[start / block] = sum_weights(scores, start, end, highest, per_score, least);
         total += sums[start / block];
     }
-    int64_t left = (int64_t)((unsigned __int128)total * (uint64_t)share >> SHARE_BITS), at = 0;
+    uint64_t left = (uint64_t)((unsigned __int128)total * share >> SHARE_BITS);
+    int64_t at = 0;
     for (; at < n && left >= sums[at / block]; at += block)
         left -= sums[at / block];
     for (; at < n; at += LANES) {
-        const i64x16 weights = weights_of(load_scores(scores, at, n), highest, per_score);
+        const u64x16 weights = weights_of(load_scores(scores, at, n), highest, per_score);
         for (int i = 0; i < LANES; i++) {
-            left -= weights[i] >= least ? weights[i] : 0;
-            if (left < 0)
+            const uint64_t weight = weights[i] >= least ? weights[i] : 0;
+            if (left < weight)
                 return at + i;
+            left -= weight;
         }
     }
     return n - 1; /* not reached while the highest score weighs `least` */
