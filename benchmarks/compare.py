@@ -35,6 +35,7 @@ class Engine:
 
     python: str
     script: str
+    extra: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -90,9 +91,10 @@ def read_bandwidth(n_threads: int) -> float:
     return n_threads * PROBE_NBYTES / min(passes)
 
 
-def find_engines(peers_pythons: Sequence[str]) -> list[Engine]:
+def find_engines(peers_pythons: Sequence[str], variant: str | None) -> list[Engine]:
     """hipfire, and every peer that one of the other Pythons has."""
-    engines = [Engine(python=sys.executable, script="run_hipfire.py")]
+    extra = () if variant is None else ("--variant", variant)
+    engines = [Engine(python=sys.executable, script="run_hipfire.py", extra=extra)]
     for python in peers_pythons:
         for module, script in PEER_SCRIPTS.items():
             look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
@@ -104,7 +106,7 @@ def find_engines(peers_pythons: Sequence[str]) -> list[Engine]:
 def run(engine: Engine, options: argparse.Namespace) -> Run | str:
     """One measurement, or why there is none."""
     sizes = ["--threads", str(options.threads), "--prefill", str(options.prefill), "--decode", str(options.decode)]
-    command = [engine.python, str(HERE / engine.script), str(options.model), *sizes]
+    command = [engine.python, str(HERE / engine.script), str(options.model), *sizes, *engine.extra]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
@@ -114,7 +116,7 @@ def run(engine: Engine, options: argparse.Namespace) -> Run | str:
 
 def measure(options: argparse.Namespace) -> Report:
     """All rounds."""
-    engines = find_engines(options.peers_python)
+    engines = find_engines(options.peers_python, options.variant)
     runs: dict[Engine, list[Run]] = {engine: [] for engine in engines}
     failures: list[str] = []
     bandwidths: list[float] = []
@@ -180,6 +182,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--peers-python", action="append", default=[], metavar="PATH")
+    parser.add_argument("--variant", help="of hipfire's CPU kernels, such as x86_64_avx2 beside peers built for AVX2")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--prefill", type=int, default=512, metavar="TOKENS")
     parser.add_argument("--decode", type=int, default=128, metavar="TOKENS")

@@ -20,7 +20,7 @@ import numpy as np
 from gpu_instructions import ARCHITECTURES, profile, summary
 
 from hipfire.devices.arena import Plan, Region
-from hipfire.devices.hip_lowering import LOWER, Addresses, LaunchSpec, StepShape, n_chunks_of, partial_nbytes
+from hipfire.devices.hip_lowering import LOWER, Addresses, LaunchSpec, StepShape, max_chunks_of, partial_nbytes
 from hipfire.hip.device_list import GpuInfo, list_devices
 from hipfire.hip.library import HipLibrary
 from hipfire.hip.runtime import Runtime
@@ -128,7 +128,7 @@ def launches(runtime: Runtime, layer: Layer) -> list[LaunchSpec]:
         runtime.enqueue_zeros(address, nbytes)
         return address
 
-    op, n_chunks = layer.op, n_chunks_of(layer.end)
+    op, n_chunks = layer.op, max_chunks_of(layer.end)
     positions = np.arange(layer.end - layer.n_rows, layer.end, dtype=np.int32)
     positions_at = runtime.allocate(positions.nbytes, "positions")
     runtime.upload(positions_at, positions.ctypes.data, positions.nbytes)

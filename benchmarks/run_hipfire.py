@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hipfire.devices.base import CancelFlag, Executable, Limits, Step
+from hipfire.devices.base import CancelFlag, Device, Executable, Limits, Step
+from hipfire.devices.cpu import CpuDevice
 from hipfire.devices.registry import open_device
 from hipfire.formats.open import open_checkpoint
 from hipfire.models.registry import build_program
@@ -55,8 +56,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--prefill", type=int, required=True)
     parser.add_argument("--decode", type=int, required=True)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--variant", help="of the CPU kernels; the machine's best if left out")
     options = parser.parse_args(argv)
-    device = open_device(options.device, n_threads=options.threads)
+    if options.variant:
+        device: Device = CpuDevice.open(options.threads, variant=options.variant)
+    else:
+        device = open_device(options.device, n_threads=options.threads)
     with open_checkpoint(options.model) as checkpoint:
         model = build_program(checkpoint)
         executable = device.load(

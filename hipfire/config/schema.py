@@ -266,6 +266,7 @@ class Hardware:
         forms=_DEVICES,
     )
     threads: int | None = setting(None, "CPU threads; auto: the physical cores.", within=Range(low=1, high=1024))
+    graphs: bool = setting(True, "Whether a GPU gets a decode step in one launch; off if HIP's graphs are faulty.")
 
 
 @attrs.frozen(kw_only=True)

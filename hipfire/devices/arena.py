@@ -1,6 +1,6 @@
 """Where a Program's buffers lie in one piece of memory. Knows no device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import attrs
 
@@ -20,7 +20,7 @@ class Region:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Plan:
-    """Where in one arena of `nbytes` each buffer's floats lie, and its other form where a kernel reads that."""
+    """Where in one arena of `nbytes` each buffer's floats lie, and its other form: each where a kernel reads it."""
 
     floats: Mapping[str, Region]
     quantised: Mapping[str, Region]
@@ -32,12 +32,14 @@ def plan_buffers(
     n_rows: Callable[[Buffer], int],
     quantised_row_nbytes: Callable[[Buffer], int] | None = None,
     *,
+    without_floats: Collection[str] = (),
     keep: bool,
 ) -> Plan:
     """Place the buffers: two share memory when the one's last reader is before the other's writer, unless `keep`.
 
     `quantised_row_nbytes`: bytes of a row of a buffer in a second form that kernels read, 0 where none does.
-    None: there is no such form.
+    None: there is no such form. `without_floats`: names of buffers of which only that form is read; unless `keep`,
+    their floats get no place.
     """
     last_reads = program.last_reads
     arena = _Arena()
@@ -48,7 +50,8 @@ def plan_buffers(
             arena.free_before(index)
         until = last_reads[op.out.name]
         rows = n_rows(op.out)
-        floats[op.out.name] = arena.place(rows * op.out.width * 4, until)
+        if keep or op.out.name not in without_floats:
+            floats[op.out.name] = arena.place(rows * op.out.width * 4, until)
         if quantised_row_nbytes is not None and (row_nbytes := quantised_row_nbytes(op.out)):
             quantised[op.out.name] = arena.place(rows * row_nbytes, until)
     return Plan(floats=floats, quantised=quantised, nbytes=arena.nbytes)

@@ -68,6 +68,8 @@ class Limits:
     """Positions in a slot."""
     kv_cache: str = "auto"
     """Element type of the state: auto, f32, f16, q16, q8."""
+    graphs: bool = True
+    """Whether a GPU may replay steps as graphs."""
 
 
 def check_vocabulary(program: Program) -> None:

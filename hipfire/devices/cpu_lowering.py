@@ -16,7 +16,7 @@ from hipfire.program.operands import Buffer, Symbol, Weight
 from hipfire.program.program import Program
 
 ROW_WISE = (ops.RmsNorm, ops.Gated, ops.GatherOutputs)
-"""Ops whose kernels write their rows as int16 too when asked to; the outputs of others need an op for it."""
+"""Ops whose kernels write their rows as int16 too, or only so; the outputs of others need an op for it."""
 
 
 def reads_q16(op: ops.Linear) -> bool:
@@ -27,13 +27,28 @@ def reads_q16(op: ops.Linear) -> bool:
 def plan_program(
     program: Program, n_rows: Callable[[Buffer], int], q16_row_nbytes: Callable[[int], int], *, keep: bool
 ) -> Plan:
-    """Where the buffers lie, their int16 form where a kernel reads that: see `plan_buffers`."""
+    """Where the buffers lie, each in the forms that kernels read: see `plan_buffers`."""
     quantised = {op.x.name for op in program.ops if isinstance(op, ops.Linear) and reads_q16(op)}
+    row_wise = {op.out.name for op in program.ops if isinstance(op, ROW_WISE)}
+    without_floats = (quantised & row_wise) - _read_as_floats(program)
 
     def row_nbytes(buffer: Buffer) -> int:
         return q16_row_nbytes(buffer.width) if buffer.name in quantised else 0
 
-    return plan_buffers(program, n_rows, row_nbytes, keep=keep)
+    return plan_buffers(program, n_rows, row_nbytes, without_floats=without_floats, keep=keep)
+
+
+def _read_as_floats(program: Program) -> set[str]:
+    """Names of the buffers that something reads as floats: all, but for inputs of quantised weights alone."""
+    names = {program.logits.name}
+    for op in program.ops:
+        read = {operand.name for operand in op.operands() if isinstance(operand, Buffer)}
+        if isinstance(op, ops.Linear) and all(weight.dtype.is_quantised for weight in op.weights):
+            read -= {op.x.name}
+            if op.residual is not None:
+                read.add(op.residual.name)
+        names |= read
+    return names
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -54,8 +69,9 @@ class Addresses:
     """Of `struct matrix`: what `matrices` made, kept alive."""
 
     def floats(self, buffer: Buffer | None) -> int | None:
-        """A buffer's floats; null for none."""
-        return None if buffer is None else self.arena + self.plan.floats[buffer.name].offset
+        """A buffer's floats; null for no buffer, and where nobody reads them."""
+        region = None if buffer is None else self.plan.floats.get(buffer.name)
+        return None if region is None else self.arena + region.offset
 
     def q16(self, buffer: Buffer) -> int | None:
         """A buffer's int16 form; null where nobody reads it."""

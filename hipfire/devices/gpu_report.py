@@ -24,7 +24,7 @@ def report(paths: Iterable[str], kfd: Path = KFD_SYSFS) -> dict[str, object]:
     found: dict[str, object] = {"library": None, "version": None, "devices": [], "problem": None, "advice": None}
     try:
         library = open_library(paths)
-        found |= {"library": library.loaded_path(), "version": library.version()}
+        found |= {"library": library.loaded_path(), "version": ".".join(map(str, library.version()))}
         gpus = list_devices(library)
     except DeviceError as error:
         return found | {"problem": error.message, "advice": error.hint}

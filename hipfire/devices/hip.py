@@ -6,10 +6,8 @@ Knows no model and no file format.
 
 import ctypes
 import logging
-import sysconfig
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
 import attrs
 import numpy as np
@@ -17,10 +15,19 @@ from numpy.typing import NDArray
 
 from hipfire.devices.arena import Plan
 from hipfire.devices.base import CancelFlag, Limits, Progress, Step, check_vocabulary
+from hipfire.devices.hip_graphs import StepGraphs
 from hipfire.devices.hip_launches import LaunchLists
-from hipfire.devices.hip_lowering import Addresses, StepShape, n_chunks_of, n_slices_of, partial_nbytes
+from hipfire.devices.hip_lowering import (
+    Addresses,
+    StepShape,
+    max_chunks_of,
+    n_chunks_of,
+    n_slices_of,
+    partial_nbytes,
+)
 from hipfire.devices.hip_plan import plan_program
 from hipfire.devices.hip_weights import Placement, packed_nbytes, place_weights, upload_weights
+from hipfire.devices.host_memory import available_nbytes
 from hipfire.devices.host_processors import n_usable_cores
 from hipfire.devices.logits import MAX_BEST, Best, Logits
 from hipfire.devices.native_row_math import NativeRowMath
@@ -29,6 +36,7 @@ from hipfire.hip.card_users import other_users
 from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
 from hipfire.hip.runtime import Runtime
+from hipfire.hip.shared_memory import shared_free_nbytes
 from hipfire.kernels.hip_table import BEST_COUNTS, KV_TYPES, MAX_HEAD_DIM, kv_row_nbytes
 from hipfire.kernels.hsaco import code_objects, is_covered
 from hipfire.kernels.library import Library
@@ -67,7 +75,7 @@ class HipDevice:
 
         Raises DeviceError: NoHip without a runtime library, others that say what to do.
         """
-        library = open_library(library_paths([Path(sysconfig.get_path("purelib"))]))
+        library = open_library(library_paths())
         gpus = list_devices(library)
         if not gpus:
             advice = why_no_device()
@@ -83,6 +91,10 @@ class HipDevice:
 
     def free_nbytes(self) -> int | None:
         """See `Device.free_nbytes`."""
+        if self.gpu.integrated:
+            shared = shared_free_nbytes(self.gpu.pci, available_nbytes())
+            if shared is not None:
+                return shared
         with ExitStack() as cleanup:
             runtime = Runtime(self.library, self.gpu.index)
             cleanup.callback(runtime.close)
@@ -131,7 +143,7 @@ class _Sizes:
             if state.head_dim % 8 or state.head_dim > MAX_HEAD_DIM:
                 raise DeviceError(f"the hip device has no kernels for heads of {state.head_dim}")
         max_seq = -(-limits.max_seq // KV_TILE) * KV_TILE
-        max_chunks = n_chunks_of(limits.max_seq)
+        max_chunks = max_chunks_of(limits.max_seq)
         partials = max(
             (partial_nbytes(op, max_chunks) for op in program.ops if isinstance(op, ops.Attention)), default=4
         )
@@ -178,6 +190,8 @@ class HipExecutable:
             self._place(device, tensors, on_progress)
             modules = {source: self._runtime.load_module(code) for source, code in device.objects.items()}
             self._launches = LaunchLists(program, self._addresses, self._runtime, modules, device.packing)
+            self._graphs = StepGraphs(self._runtime, device.gpu.arch, is_wanted=limits.graphs)
+            cleanup.callback(self._graphs.close)
             self._cleanup = cleanup.pop_all()
         self._is_open = True
 
@@ -192,16 +206,16 @@ class HipExecutable:
         self._shape = StepShape(
             n_tokens=len(step.token_ids),
             n_outputs=len(step.output_rows),
-            n_chunks=n_chunks_of(int(step.positions.max()) + 1),
+            n_chunks=n_chunks_of(int(step.positions.max()) + 1, self._sizes.max_chunks),
             n_best=min(count for count in BEST_COUNTS if count >= step.n_best),
         )
+        self._write_step(step)
         try:
-            self._write_step(step)
-            self._launches.run(self._shape)
-            if self._shape.n_outputs:
-                self._enqueue_downloads(step)
-            self._runtime.synchronize()
+            self._graphs.run(
+                self._shape, lambda: self._launches.enqueue(self._shape), lambda: self._download(whole=step.whole)
+            )
         except HipError as error:
+            self._runtime.is_lost = True
             raise DeviceLost(f"the GPU failed: {error.message}") from error
         if cancel.is_set():
             raise StepCancelled("the step was cancelled")
@@ -233,15 +247,19 @@ class HipExecutable:
         self._is_open = False
         self._cleanup.close()
 
-    def _enqueue_downloads(self, step: Step) -> None:
+    def _download(self, *, whole: bool) -> list[NDArray[np.generic]]:
+        """Wait for the step; what it left in the host's memory: logits, the highest logits."""
         n_outputs, n_best = self._shape.n_outputs, self._shape.n_best
-        if step.whole:
-            logits = self._program.logits
-            nbytes = n_outputs * logits.width * 4
-            self._runtime.enqueue_download(self._host_logits.ctypes.data, self._address_of(logits), nbytes)
+        parts: list[tuple[NDArray[np.generic], int]] = []
+        if whole:
+            parts.append((self._host_logits[:n_outputs], self._address_of(self._program.logits)))
         if n_best:
-            nbytes = n_outputs * n_best * _CANDIDATE.itemsize
-            self._runtime.enqueue_download(self._host_best.ctypes.data, self._addresses.best, nbytes)
+            parts.append((self._host_best[: n_outputs * n_best], self._addresses.best))
+        for part, source in parts:
+            if part.nbytes:
+                self._runtime.enqueue_download(part.ctypes.data, source, part.nbytes)
+        self._runtime.synchronize()
+        return [part for part, _ in parts]
 
     def _best(self, n_best: int) -> Best:
         n_outputs, n_found = self._shape.n_outputs, self._shape.n_best
@@ -258,8 +276,8 @@ class HipExecutable:
         runtime, sizes, limits = self._runtime, self._sizes, self._limits
         inputs = _Inputs(limits.max_tokens, limits.max_outputs)
         device_inputs = runtime.allocate(inputs.nbytes, "a step's input")
-        self._inputs = inputs.views(runtime.allocate_pinned(inputs.nbytes, "a step's input"))
-        self._device_inputs = device_inputs
+        host_inputs = runtime.allocate_pinned(inputs.nbytes, "a step's input")
+        self._inputs = inputs.views(host_inputs)
         logits_shape = (limits.max_outputs, self._program.logits.width)
         pinned = runtime.allocate_pinned(logits_shape[0] * logits_shape[1] * 4, "the logits")
         self._host_logits = _floats_at(pinned, logits_shape)
@@ -279,6 +297,8 @@ class HipExecutable:
             weights={name: weights + offset for name, offset in sizes.weights.offsets.items()},
             nbytes={weight.name: packed_nbytes(device.packing, weight) for weight in self._program.weights},
             states=states,
+            host_step=runtime.device_address(host_inputs),
+            max_tokens=limits.max_tokens,
             token_ids=device_inputs + inputs.token_ids,
             positions=device_inputs + inputs.positions,
             slots=device_inputs + inputs.slots,
@@ -297,13 +317,10 @@ class HipExecutable:
             self._inputs, (step.token_ids, step.positions, step.slots, step.output_rows), strict=True
         ):
             view[: len(values)] = values
-        whole = self._inputs[0].base
-        assert isinstance(whole, np.ndarray)
-        self._runtime.enqueue_upload(self._device_inputs, whole.ctypes.data, whole.nbytes)
 
 
 class _Inputs:
-    """A step's numbers, one array after the other in one piece of memory: offsets in bytes."""
+    """A step's numbers, one array after the other in one piece of memory (kernels/hip/step.hip): offsets in bytes."""
 
     def __init__(self, max_tokens: int, max_outputs: int) -> None:
         self._counts = (max_tokens, max_tokens, max_tokens, max_outputs)

@@ -36,7 +36,7 @@ class LaunchLists:
         self._functions: dict[str, int] = {}
         self._lists: OrderedDict[StepShape, _LaunchList] = OrderedDict()
 
-    def run(self, shape: StepShape) -> None:
+    def enqueue(self, shape: StepShape) -> None:
         """Enqueue the kernels of a step. Raises HipError."""
         launches = self._lists.pop(shape, None) or self._make(lower(self._program, self._at, shape))
         self._lists[shape] = launches

@@ -19,7 +19,7 @@ GROUP = 8
 """Outputs of a workgroup of a linear kernel: a packed row group (layout.h)."""
 
 MAX_DECODING = 64
-"""Rows of a step, one a sequence. A guess that is wrong costs time only."""
+"""Rows of a step that each are of another sequence. A guess that is wrong costs time only."""
 
 ENOUGH_WORKGROUPS = 512
 """Of attention: with as many there is work for a whole GPU, and each goes through all positions that its rows see."""
@@ -38,7 +38,8 @@ class LaunchSpec:
 class StepShape:
     """What the launches of a step depend on.
 
-    `n_chunks`: chunks of the longest sequence in it. `n_best`, of BEST_COUNTS: the highest logits that it looks for.
+    `n_chunks`: those of the longest sequence in it, and perhaps more. `n_best`, of BEST_COUNTS: the highest logits that
+    it looks for.
     """
 
     n_tokens: int
@@ -48,8 +49,8 @@ class StepShape:
 
     @property
     def is_decode(self) -> bool:
-        """Whether the rows are probably of as many sequences: every one wants logits, and they are not many."""
-        return self.n_tokens == self.n_outputs <= MAX_DECODING
+        """Whether every row's logits are wanted: a step that sequences repeat, token by token."""
+        return self.n_tokens == self.n_outputs
 
     def n_rows(self, buffer: Buffer) -> int:
         return self.n_outputs if buffer.shape[0] is Symbol.N_OUTPUTS else self.n_tokens
@@ -66,7 +67,11 @@ class Addresses:
     nbytes: Mapping[str, int]
     """Of each packed matrix and float32 vector."""
     states: Mapping[str, int]
+    host_step: int
+    """Where kernels find the step's numbers as the host wrote them."""
+    max_tokens: int
     token_ids: int
+    """The first of the step's numbers on the device."""
     positions: int
     slots: int
     output_rows: int
@@ -106,7 +111,7 @@ class Addresses:
 
 def lower(program: Program, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     """The launches of a step of this shape, in order."""
-    launches: list[LaunchSpec] = []
+    launches = [_fetch_step(at, shape)]
     for op in program.ops:
         if shape.n_rows(op.out):
             launches += LOWER[type(op)](op, at, shape)
@@ -139,6 +144,17 @@ def _blocks(n: int, size: int) -> int:
 def _elements(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
     """A thread an element: columns along x, rows along y."""
     return LaunchSpec(kernel, (_blocks(n, KERNELS[kernel].n_threads), n_rows, 1), arguments)
+
+
+def _fetch_step(at: Addresses, shape: StepShape) -> LaunchSpec:
+    arguments = {
+        "host": at.host_step,
+        "step": at.token_ids,
+        "n_tokens": shape.n_tokens,
+        "n_outputs": shape.n_outputs,
+        "max_tokens": at.max_tokens,
+    }
+    return _elements("fetch_step", max(shape.n_tokens, shape.n_outputs), 1, arguments)
 
 
 def _quads(kernel: str, n: int, n_rows: int, arguments: Mapping[str, Any]) -> LaunchSpec:
@@ -255,7 +271,7 @@ def _rope_store(op: ops.RopeStore, at: Addresses, shape: StepShape) -> list[Laun
 def _attention(op: ops.Attention, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     group = op.n_heads // op.keys.n_kv_heads
     # Rows that share a workgroup are neighbours in one sequence.
-    neighbours = 1 if shape.is_decode else shape.n_tokens
+    neighbours = 1 if shape.is_decode and shape.n_tokens <= MAX_DECODING else shape.n_tokens
     queries = min((n for n in QUERIES_AT_ONCE if n >= group * neighbours), default=QUERIES_AT_ONCE[-1])
     heads_at_once = min(group, queries)
     rows_at_once = queries // heads_at_once
@@ -301,9 +317,14 @@ def partial_nbytes(op: ops.Attention, n_slices: int) -> int:
     return op.n_heads * n_slices * (STATS + op.keys.head_dim) * 4
 
 
-def n_chunks_of(n_positions: int) -> int:
-    """Chunks that the positions 0..n_positions - 1 lie in."""
-    return _blocks(n_positions, CHUNK)
+def n_chunks_of(n_positions: int, at_most: int) -> int:
+    """Chunks for the positions 0..n_positions - 1: a power of two, that few shapes of steps see a sequence grow."""
+    return int(min(1 << (_blocks(n_positions, CHUNK) - 1).bit_length(), at_most))
+
+
+def max_chunks_of(max_seq: int) -> int:
+    """Chunks of the longest sequence."""
+    return _blocks(max_seq, CHUNK)
 
 
 def _gated(op: ops.Gated, at: Addresses, shape: StepShape) -> list[LaunchSpec]:

@@ -117,6 +117,7 @@ class Loader:
                 n_slots=load.max_concurrent + n_kept,
                 max_seq=context_length,
                 kv_cache=load.kv_cache,
+                graphs=load.graphs,
             )
 
         def nbytes(context_length: int, n_kept: int = 0) -> int:

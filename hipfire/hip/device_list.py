@@ -67,8 +67,10 @@ def _uuid(library: HipLibrary, index: int) -> str:
         return ""
     raw = ctypes.create_string_buffer(_UUID_NBYTES)
     library.call("hipDeviceGetUuid", raw, index)
-    # ROCm puts sixteen hexadecimal digits there as text, others sixteen bytes.
+    # ROCm puts sixteen hexadecimal digits there as text, or XX for a GPU that has none; others sixteen bytes.
     text = raw.raw.decode("ascii", errors="replace")
+    if text.startswith("XX"):
+        return ""
     return f"GPU-{text}" if text.isalnum() else str(uuid.UUID(bytes=raw.raw))
 
 

@@ -4,7 +4,7 @@ All of them return a `hipError_t`, but for the two that name one.
 """
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
 import attrs
@@ -38,6 +38,7 @@ FUNCTIONS: dict[str, Declaration] = {
     "hipFree": Declaration((c_void_p,)),
     "hipHostMalloc": Declaration((POINTER_OUT, c_size_t, c_uint)),
     "hipHostFree": Declaration((c_void_p,)),
+    "hipHostGetDevicePointer": Declaration((POINTER_OUT, c_void_p, c_uint)),
     "hipMemcpy": Declaration((c_void_p, c_void_p, c_size_t, c_int)),
     "hipMemcpyAsync": Declaration((c_void_p, c_void_p, c_size_t, c_int, c_void_p)),
     "hipMemsetAsync": Declaration((c_void_p, c_int, c_size_t, c_void_p)),
@@ -50,9 +51,22 @@ FUNCTIONS: dict[str, Declaration] = {
     "hipModuleLaunchKernel": Declaration(
         (c_void_p, *(c_uint,) * 6, c_uint, c_void_p, POINTER_OUT, POINTER_OUT),
     ),
+    "hipStreamBeginCapture": Declaration((c_void_p, c_int), optional=True),
+    "hipStreamEndCapture": Declaration((c_void_p, POINTER_OUT), optional=True),
+    # Not hipGraphInstantiate, whose arguments CUDA changed: these are the same in every version.
+    "hipGraphInstantiateWithFlags": Declaration((POINTER_OUT, c_void_p, c_ulonglong), optional=True),
+    "hipGraphLaunch": Declaration((c_void_p, c_void_p), optional=True),
+    "hipGraphDestroy": Declaration((c_void_p,), optional=True),
+    "hipGraphExecDestroy": Declaration((c_void_p,), optional=True),
 }
 
+GRAPH_FUNCTIONS = tuple(name for name in FUNCTIONS if "Graph" in name or "Capture" in name)
+
 STREAM_NON_BLOCKING = 1
+HOST_MAPPED, HOST_COHERENT = 0x2, 0x4000_0000
+"""Of `hipHostMalloc`: kernels may use the memory, and what the host writes there no cache of the GPU hides."""
+CAPTURE_THREAD_LOCAL = 1
+"""Of `hipStreamCaptureMode`: what other threads call does not matter."""
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
 """Of `hipMemcpyKind`."""
 

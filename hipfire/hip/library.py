@@ -3,9 +3,12 @@
 import ctypes
 import os
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from hipfire.errors import DeviceError
 from hipfire.hip.functions import NO_DEVICE, declare
@@ -47,9 +50,13 @@ class HipLibrary:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function. Raises HipError."""
-        status = self._functions[name](*arguments)
+        status = self.status(name, *arguments)
         if status:
             raise self.error(name, status)
+
+    def status(self, name: str, *arguments: Any) -> int:
+        """Call a function whose failure changes nothing; its `hipError_t`."""
+        return int(self._functions[name](*arguments))
 
     def address(self, name: str) -> int:
         """A function's address, for native code to call."""
@@ -66,12 +73,12 @@ class HipLibrary:
         text: bytes | None = self._functions[name](status)
         return (text or b"unknown error").decode(errors="replace")
 
-    def version(self) -> str:
+    def version(self) -> tuple[int, int, int]:
         """The runtime's own, such as 6.3.42131. Raises HipError."""
         number = ctypes.c_int()
         self.call("hipRuntimeGetVersion", ctypes.byref(number))
         major, rest = divmod(number.value, 10_000_000)
-        return f"{major}.{rest // 100_000}.{rest % 100_000}"
+        return major, rest // 100_000, rest % 100_000
 
     def loaded_path(self) -> str:
         """The file that the loader found; the name it was loaded by where the system does not tell."""
@@ -113,25 +120,53 @@ def open_library(paths: Iterable[str]) -> HipLibrary:
     raise reason
 
 
-def library_paths(packages: Sequence[Path] = ()) -> Iterator[str]:
-    """Where the library may be, likeliest first: what the loader finds (LD_LIBRARY_PATH, ld.so.conf), /opt/rocm and
-    its versioned neighbours, newest first, and `packages`, folders in which pip puts ROCm's wheels.
+@attrs.frozen(kw_only=True)
+class _Layout:
+    """Where a system has the library: its names, newest first; folders of installations, with a star for their
+    versions, and folders in those; folders in which pip's packages have it: ROCm's own, and PyTorch built for ROCm.
     """
-    names = _NAMES.get(sys.platform, ())
-    yield from names
-    roots = [Path("/opt/rocm"), *sorted(Path("/opt").glob("rocm-*"), key=_version_of, reverse=True)]
-    folders = [root / lib for root in roots for lib in ("lib", "lib64", "hip/lib")]
-    folders += [folder / inner for folder in packages for inner in ("_rocm_sdk_core/lib", "_rocm_sdk_core/bin")]
+
+    names: tuple[str, ...]
+    installations: tuple[str, ...]
+    inner: tuple[str, ...]
+    in_packages: tuple[str, ...]
+
+
+_LAYOUTS = {
+    "linux": _Layout(
+        names=("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
+        installations=("opt/rocm", "opt/rocm-*"),
+        inner=("lib", "lib64", "hip/lib"),
+        in_packages=("_rocm_sdk_core/lib", "torch/lib"),
+    ),
+    "win32": _Layout(
+        names=("amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"),
+        installations=("Program Files/AMD/ROCm/*",),
+        inner=("bin",),
+        in_packages=("_rocm_sdk_core/bin", "torch/lib"),
+    ),
+}
+
+
+def library_paths(
+    platform: str = sys.platform, root: Path = Path("/"), packages: Sequence[Path] | None = None
+) -> Iterator[str]:
+    """Where the library may be, likeliest first: what the loader finds (LD_LIBRARY_PATH, ld.so.conf, the driver's on
+    Windows), what is installed under `root`, newest first, and `packages`, folders of pip; None: this Python's.
+    """
+    layout = _LAYOUTS.get(platform)
+    if layout is None:
+        return
+    yield from layout.names
+    if packages is None:
+        packages = sorted({Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")})
+    found = [sorted(root.glob(pattern), key=_version_of, reverse=True) for pattern in layout.installations]
+    folders = [place / inner for places in found for place in places for inner in layout.inner]
+    folders += [package / inner for inner in layout.in_packages for package in packages]
     for folder in folders:
-        for name in names:
+        for name in layout.names:
             if (folder / name).is_file():
                 yield str(folder / name)
-
-
-_NAMES = {
-    "linux": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
-    "win32": ("amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"),
-}
 
 
 def _version_of(path: Path) -> tuple[int, ...]:

@@ -52,6 +52,7 @@ class Variant(NamedTuple):
 VARIANTS = (
     Variant(name="x86_64", architecture="x86_64", cpu="x86_64"),
     Variant(name="x86_64_avx2", architecture="x86_64", cpu="x86_64_v3"),
+    Variant(name="x86_64_avxvnni", architecture="x86_64", cpu="x86_64_v3+avxvnni"),
     # The widest registers for what is written with vectors of 512 bits: the level's own tuning splits them.
     Variant(name="x86_64_avx512", architecture="x86_64", cpu="x86_64_v4+avx512vnni+fast_dpwssd-prefer_256_bit"),
     Variant(name="aarch64", architecture="aarch64", cpu="generic"),

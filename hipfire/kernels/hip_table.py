@@ -22,7 +22,7 @@ TARGETS = (
 )  # fmt: skip
 """Architectures that the kernels are compiled for."""
 
-SOURCES = ("linear", "embed", "rows", "attention", "sampling")
+SOURCES = ("linear", "embed", "rows", "attention", "sampling", "step")
 """Each kernels/hip/NAME.hip becomes hsaco/ARCHITECTURE/NAME.hsaco."""
 
 ROWS_AT_ONCE = (1, 4)
@@ -95,6 +95,7 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
             yield f"attention_{kv}_x{queries}", Kernel("attention", CHUNK, _ATTENTION)
     for activation in ("silu", "gelu_tanh"):
         yield f"gated_{activation}", Kernel("rows", 64, "p:x p:out p:out_q16 i:n")
+    yield "fetch_step", Kernel("step", 256, "p:host p:step i:n_tokens i:n_outputs i:max_tokens")
     yield "rms_norm", Kernel("rows", 256, "p:x p:weight p:residual p:out p:out_q16 i:n f:eps")
     yield "quantise", Kernel("rows", 64, "p:x p:out_q16 i:n")
     yield "gather_outputs", Kernel("rows", 256, "p:x p:output_rows p:out i:n")

@@ -12,7 +12,7 @@ from hipfire.kernels.library import Library
 FOLDER = Path(__file__).parent / "lib"
 
 VARIANTS = {
-    "x86_64": ("x86_64_avx512", "x86_64_avx2", "x86_64"),
+    "x86_64": ("x86_64_avx512", "x86_64_avxvnni", "x86_64_avx2", "x86_64"),
     "aarch64": ("aarch64",),
 }
 """By architecture; the last one is the baseline, which every machine of that architecture runs."""

@@ -107,6 +107,7 @@ def _load(plan: Plan, settings: Settings) -> Load:
         n_threads=settings.hardware.threads,
         max_seq=plan.n_context,
         kv_cache=settings.memory.kv_cache,
+        graphs=settings.hardware.graphs,
         prefix_cache=False,
     )
 

@@ -192,6 +192,7 @@ class Residency:
                 n_threads=settings.hardware.threads,
                 max_seq=settings.memory.max_seq,
                 kv_cache=settings.memory.kv_cache,
+                graphs=settings.hardware.graphs,
                 max_concurrent=settings.serve.max_concurrent,
                 prefix_cache=settings.memory.prefix_cache,
                 prefix_cache_nbytes=settings.memory.prefix_cache_bytes,

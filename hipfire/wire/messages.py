@@ -44,6 +44,8 @@ class Load:
     max_seq: int | None = None
     """Tokens a sequence may hold; None: the model's trained context, or what memory allows."""
     kv_cache: str = "auto"
+    graphs: bool = True
+    """Whether a GPU may replay steps as graphs."""
     max_concurrent: int = 1
     prefix_cache: bool = True
     """Whether a prompt may begin with the state of a sequence that is running or has ended."""

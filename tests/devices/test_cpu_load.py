@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hipfire.devices.base import CancelFlag, Limits
 from hipfire.devices.cpu import CpuDevice
 from hipfire.errors import DeviceError, OutOfMemory, StepCancelled
+from hipfire.kernels.select import machine_variants
 
 PROGRAM, TENSORS = RandomModel(dtype="q8_0").build()
 LIMITS = Limits(max_tokens=4, max_outputs=4, n_slots=1, max_seq=32)
@@ -105,3 +106,14 @@ def test_buffers_can_be_read_only_where_they_were_kept() -> None:
     executable.run(make_step([1]), CancelFlag())
     with pytest.raises(DeviceError, match="not kept"):
         executable.read(PROGRAM.logits)
+
+
+@pytest.mark.parametrize("variant", machine_variants())
+def test_kept_buffers_do_not_change_a_bit(variant: str) -> None:
+    step, device = make_step([5, 9, 2, 7]), CpuDevice.open(2, variant=variant)
+    found = []
+    for keep in (False, True):
+        executable = device.load(PROGRAM, TENSORS, LIMITS, on_progress=lambda _: None, keep_buffers=keep)
+        found.append(executable.run(step, CancelFlag()).whole().copy())
+        executable.close()
+    np.testing.assert_array_equal(found[0].view(np.uint32), found[1].view(np.uint32))

@@ -103,7 +103,11 @@ def check(program: Program, *, keep: bool = False) -> Plan:
         # Told wrongly, the kernel would write rows that the buffer has no room for.
         assert native.per_output == (op.out.shape[0] is Symbol.N_OUTPUTS)
         check_reads(op, native, memory)
-        memory.write("floats", op.out, native.out)
+        if op.out.name in plan.floats:
+            memory.write("floats", op.out, native.out)
+        else:
+            assert native.out is None
+            assert native.out_q16
         if op.out.name in plan.quantised and not isinstance(op, ROW_WISE):
             memory.check("floats", op.out, native.out)
             native = next(following)
@@ -112,7 +116,8 @@ def check(program: Program, *, keep: bool = False) -> Plan:
             memory.check("floats", op.out, native.x)
         if native.out_q16:
             memory.write("q16", op.out, native.out_q16)
-        memory.check("floats", op.out, plan.floats[op.out.name].offset + ARENA)
+        if op.out.name in plan.floats:
+            memory.check("floats", op.out, plan.floats[op.out.name].offset + ARENA)
     assert next(following, None) is None
     memory.check("floats", program.logits, plan.floats[program.logits.name].offset + ARENA)
     return plan
@@ -167,6 +172,24 @@ def test_a_model_reads_what_was_written(architecture: str, dtype: str) -> None:
     program, _ = model.build()
     shared, apart = check(program), check(program, keep=True)
     assert shared.nbytes < apart.nbytes / 5
+
+
+@pytest.mark.parametrize(("dtypes", "has_floats"), [(["q8_0"], False), (["q8_0", "f32"], True), (["f32"], True)])
+def test_floats_that_nobody_reads_have_no_place(dtypes: list[str], has_floats: bool) -> None:
+    builder = Builder()
+    rows = builder.embed("rows", Weight(name="table", dtype=DTYPES["f32"], shape=(7, 32)))
+    norm = builder.rms_norm("norm", rows, Weight(name="scale", dtype=DTYPES["f32"], shape=(32,)), eps=0.1)
+    weights = [Weight(name=dtype, dtype=DTYPES[dtype], shape=(32, 32)) for dtype in dtypes]
+    out = builder.gather_outputs("logits", builder.linear("out", norm, weights))
+    program = builder.finish(out)
+    assert ("norm" in check(program).floats) == has_floats
+    assert "norm" in check(program, keep=True).floats
+    # What an op adds is read as floats, whatever else reads it.
+    builder.linear("again", norm, weights, residual=norm if len(weights) == 1 else None)
+    assert len(weights) > 1 or "norm" in check(builder.finish(out)).floats
+    # The logits are read when the step is over.
+    builder.linear("more", out, [Weight(name="more", dtype=DTYPES["q8_0"], shape=(32, out.width))])
+    assert "logits" in check(builder.finish(out)).floats
 
 
 def test_buffers_that_are_kept_share_nothing() -> None:

@@ -5,6 +5,7 @@ Its kernels' sources run on this CPU; whether the machine code does the same is 
 
 from collections.abc import Iterator
 
+import attrs
 import numpy as np
 import pytest
 from devices.differential import assert_same, compare, joined, make_step
@@ -156,11 +157,14 @@ def test_what_shares_the_step_does_not_change_a_bit(device: HipDevice) -> None:
 
 
 def test_a_copied_state_goes_on_as_the_original(device: HipDevice) -> None:
-    program, tensors = RandomModel(n_layers=2, n_embd=32, n_ff=32).build()
+    # Several heads: each has a plane of its own, and the last one's lies far from the first one's.
+    program, tensors = RandomModel(n_layers=2, n_embd=48, n_ff=32, n_heads=3, n_kv_heads=3).build()
     limits = Limits(max_tokens=37, max_outputs=37, n_slots=3, max_seq=64, kv_cache="q8")
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     executable.run(make_step(TOKENS[:37], slot=0), CancelFlag())
     expected = executable.run(make_step(TOKENS[37:40], start=37, slot=0), CancelFlag()).whole().copy()
+    # What the copy does not replace is another sequence's.
+    executable.run(make_step(TOKENS[50:87], slot=2), CancelFlag())
     executable.copy_state(0, 2, 37)
     found = executable.run(make_step(TOKENS[37:40], start=37, slot=2), CancelFlag()).whole().copy()
     executable.close()
@@ -206,6 +210,21 @@ def test_load_nbytes_is_what_load_takes_and_close_gives_back(device: HipDevice) 
     executable.close()
     with pytest.raises(DeviceError, match="closed"):
         executable.run(make_step([1]), CancelFlag())
+
+
+def test_an_integrated_gpu_has_what_the_host_can_give(device: HipDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def shared(pci: str, host_nbytes: int | None) -> int:
+        asked.append((pci, host_nbytes))
+        return 12345
+
+    monkeypatch.setattr("hipfire.devices.hip.shared_free_nbytes", shared)
+    monkeypatch.setattr("hipfire.devices.hip.available_nbytes", lambda: 67890)
+    assert device.free_nbytes() != 12345
+    integrated = HipDevice(device.library, attrs.evolve(device.gpu, integrated=True), device.packing, 1)
+    assert integrated.free_nbytes() == 12345
+    assert asked == [(device.gpu.pci, 67890)]
 
 
 def test_what_the_kernels_cannot_do_is_refused_before_anything_is_taken(device: HipDevice) -> None:

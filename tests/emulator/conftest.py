@@ -1,6 +1,8 @@
 """The emulated GPU of the tests, and their kernels, compiled once."""
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Callable, Iterator
+from ctypes import byref, c_void_p
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,21 @@ def open_hip(gpu: Gpu, emulated_library: Path) -> OpenDevice:
         return device
 
     return find
+
+
+@pytest.fixture
+def hip(gpu: Gpu) -> Iterator[ctypes.CDLL]:
+    """The library, on its first device, without the faults of others."""
+    gpu.library.hipSetDevice(0)
+    yield gpu.library
+    gpu.library.emulatorClearFault()
+
+
+@pytest.fixture
+def add(hip: ctypes.CDLL, code_object: Callable[..., bytes]) -> Iterator[c_void_p]:
+    """The handle of a kernel that adds floats."""
+    module, function = c_void_p(), c_void_p()
+    assert hip.hipModuleLoadData(byref(module), code_object("elementwise.hip", ARCHS[0])) == 0
+    assert hip.hipModuleGetFunction(byref(function), module, b"add") == 0
+    yield function
+    assert hip.hipModuleUnload(module) == 0

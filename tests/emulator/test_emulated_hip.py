@@ -5,7 +5,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_void_p
 from pathlib import Path
 
@@ -13,19 +13,11 @@ import numpy as np
 import pytest
 
 from emulator.conftest import ARCHS
-from emulator.gpu import Gpu
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE = 0, 1, 2, 100, 101
-NO_BINARY, INVALID_IMAGE, NOT_FOUND, NOT_READY, ILLEGAL_ADDRESS, CAPTURING = 209, 200, 500, 600, 700, 900
+NO_BINARY, INVALID_IMAGE, NOT_FOUND, NOT_READY, ILLEGAL_ADDRESS = 209, 200, 500, 600, 700
 TO_DEVICE, TO_HOST = 1, 2
 N = 300
-
-
-@pytest.fixture
-def hip(gpu: Gpu) -> Iterator[ctypes.CDLL]:
-    gpu.library.hipSetDevice(0)
-    yield gpu.library
-    gpu.library.emulatorClearFault()
 
 
 def new_buffer(hip: ctypes.CDLL, nbytes: int) -> c_void_p:
@@ -38,15 +30,6 @@ def pinned_floats(hip: ctypes.CDLL, n: int) -> tuple[c_void_p, np.ndarray]:
     pointer = c_void_p()
     assert hip.hipHostMalloc(byref(pointer), c_size_t(4 * n), 0) == SUCCESS
     return pointer, np.ctypeslib.as_array((c_float * n).from_address(pointer.value or 0))
-
-
-@pytest.fixture
-def add(hip: ctypes.CDLL, code_object: Callable[..., bytes]) -> Iterator[c_void_p]:
-    module, function = c_void_p(), c_void_p()
-    assert hip.hipModuleLoadData(byref(module), code_object("elementwise.hip", ARCHS[0])) == SUCCESS
-    assert hip.hipModuleGetFunction(byref(function), module, b"add") == SUCCESS
-    yield function
-    assert hip.hipModuleUnload(module) == SUCCESS
 
 
 def launch_packed(
@@ -172,32 +155,6 @@ def test_streams_wait_for_events_of_others(hip: ctypes.CDLL) -> None:
     assert data.raw == b"\5" * 16
     assert [hip.hipStreamDestroy(stream) for stream in streams] == [SUCCESS, SUCCESS]
     assert hip.hipEventDestroy(event) == hip.hipFree(buffer) == hip.hipFree(copy) == SUCCESS
-
-
-def test_graph_replays_what_was_captured(hip: ctypes.CDLL, add: c_void_p) -> None:
-    stream, graph, executable, capturing = c_void_p(), c_void_p(), c_void_p(), c_int()
-    assert hip.hipStreamCreate(byref(stream)) == SUCCESS
-    source, values = pinned_floats(hip, N)
-    buffer, out = new_buffer(hip, 4 * N), new_buffer(hip, 4 * N)
-    assert hip.hipStreamBeginCapture(stream, 0) == SUCCESS
-    assert hip.hipStreamIsCapturing(stream, byref(capturing)) == SUCCESS
-    assert capturing.value == 1
-    assert hip.hipMemcpyAsync(buffer, source, c_size_t(4 * N), TO_DEVICE, stream) == SUCCESS
-    assert launch_packed(hip, add, stream, buffer, buffer, out, N) == SUCCESS
-    assert hip.hipStreamSynchronize(stream) == CAPTURING
-    assert hip.hipMalloc(byref(c_void_p()), c_size_t(1)) == CAPTURING
-    assert hip.hipStreamEndCapture(stream, byref(graph)) == SUCCESS
-    assert hip.hipGraphInstantiate(byref(executable), graph, None, None, c_size_t(0)) == SUCCESS
-    assert hip.hipGraphDestroy(graph) == SUCCESS
-    results = np.zeros(N, np.float32)
-    for factor in (1, 10):
-        values[:] = factor * np.arange(N)
-        assert hip.hipGraphLaunch(executable, stream) == SUCCESS
-        assert hip.hipStreamSynchronize(stream) == SUCCESS
-        assert hip.hipMemcpyDtoH(c_void_p(results.ctypes.data), out, c_size_t(4 * N)) == SUCCESS
-        np.testing.assert_array_equal(results, 2 * factor * np.arange(N))
-    assert hip.hipGraphExecDestroy(executable) == hip.hipStreamDestroy(stream) == SUCCESS
-    assert hip.hipFree(buffer) == hip.hipFree(out) == hip.hipHostFree(source) == SUCCESS
 
 
 def test_fault_is_the_answer_to_every_later_call(hip: ctypes.CDLL, add: c_void_p) -> None:

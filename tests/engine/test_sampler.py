@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hipfire.devices.logits import best_of
+from hipfire.devices.logits import MAX_BEST, best_of
 from hipfire.devices.native_row_math import NativeRowMath
 from hipfire.engine import sampler
 from hipfire.engine.sampler import Choice, adjusted, choose_of_best, index_at, n_best_wanted, random_bits
@@ -73,6 +73,29 @@ def test_greedy_does_not_look_at_the_filters_or_the_seed():
     logits = random_logits(100)
     odd = Sampling(top_k=3, top_p=0.1, min_p=0.5, seed=99)
     assert choose(logits, odd, recent=(), n=5) == choose(logits, Sampling(), recent=(), n=0)
+
+
+# What is enough to choose by
+
+
+@pytest.mark.parametrize(
+    ("sampling", "n_best"),
+    [
+        (Sampling(top_k=40), 1),
+        (Sampling(temperature=1.0, top_k=MAX_BEST, top_p=0.5, min_p=0.1), MAX_BEST),
+        (Sampling(temperature=1.0, top_k=MAX_BEST + 1), None),
+        (Sampling(temperature=1.0, top_p=0.5), None),
+        (Sampling(logit_bias={3: 1.0}), None),
+        (Sampling(repeat_penalty=1.1), None),
+        (Sampling(presence_penalty=-0.1), None),
+        (Sampling(frequency_penalty=0.1), None),
+        (Sampling(repeat_penalty=1.1, penalty_window=0), 1),
+        (Sampling(n_logprobs=0), None),
+    ],
+)
+def test_only_what_looks_beyond_the_best_wants_whole_rows(sampling, n_best):
+    assert n_best_wanted(sampling, masked=False) == n_best
+    assert n_best_wanted(sampling, masked=True) is None
 
 
 # Mask

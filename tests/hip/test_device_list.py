@@ -17,8 +17,9 @@ GIB = 1 << 30
 class StandInLibrary(HipLibrary):
     """Answers as a library with one GPU would; `layout` is that of its properties."""
 
-    def __init__(self, layout: PropertyLayout) -> None:
+    def __init__(self, layout: PropertyLayout, uuid: bytes = b"0123456789abcdef") -> None:
         self.layout = layout
+        self.uuid = uuid
 
     def has(self, name: str) -> bool:
         return self.layout is LAYOUT_R0600 or not name.endswith(("R0600", "Uuid"))
@@ -28,7 +29,7 @@ class StandInLibrary(HipLibrary):
             case "hipInit":
                 assert arguments == (0,)
             case "hipDeviceGetUuid":
-                arguments[0][: len(b"0123456789abcdef")] = b"0123456789abcdef"
+                arguments[0][: len(self.uuid)] = self.uuid
             case "hipGetDeviceCount":
                 ctypes.cast(arguments[0], ctypes.POINTER(ctypes.c_int))[0] = 1
             case "hipDeviceGetPCIBusId":
@@ -61,6 +62,11 @@ def test_both_layouts_of_the_properties_are_read(layout: PropertyLayout, uuid: s
         n_compute_units=96,
         integrated=True,
     )
+
+
+@pytest.mark.parametrize(("raw", "uuid"), [(b"XX", ""), (bytes(range(16)), "00010203-0405-0607-0809-0a0b0c0d0e0f")])
+def test_a_uuid_that_is_none_or_no_text(raw: bytes, uuid: str) -> None:
+    assert list_devices(StandInLibrary(LAYOUT_R0600, raw))[0].uuid == uuid
 
 
 def gpu(index: int, arch: str, *, total_nbytes: int = 16 * GIB, integrated: bool = False) -> GpuInfo:

@@ -52,7 +52,7 @@ def link_library(folder: Path, objects: Sequence[Path], *, arch: str, wave_size:
     folder.mkdir()
     library = folder / "libamdhip64.so"
     defines = (f"-DWAVE_SIZE={wave_size}", f'-DARCH="{arch}"')
-    _compile(folder, *defines, "-shared", HERE / "runtime.c", *objects, "-lm", "-o", library)
+    _compile(folder, *defines, "-shared", HERE / "runtime.c", HERE / "graph.c", *objects, "-lm", "-o", library)
     return library
 
 

@@ -1,25 +1,21 @@
 /* A libamdhip64 whose one GPU is this CPU: the entry points that hipfire/hip uses, over kernels compiled for the host.
  *
- * Memory is malloc's, streams are synchronous. A kernel's workgroups run one after the other, their threads as fibers
+ * Memory is malloc's, streams are synchronous; graph.c has what is captured. A kernel's workgroups run one after the other, their threads as fibers
  * that give way where all must meet. `host_kernels` comes from the generated trampolines.c.
  */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE /* which takes a jump to another stack for an error */
 #include <setjmp.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILURE = 719 };
+#include "runtime.h"
+
 enum { MAX_THREADS = 1024, STACK_NBYTES = 64 << 10, TOTAL_NBYTES = 1 << 30 };
 
-struct host_kernel {
-    const char *name;
-    void (*run)(const char *arguments);
-};
 extern const struct host_kernel host_kernels[];
 
 struct {
@@ -91,21 +87,17 @@ static bool run_block(int n_threads)
     return true;
 }
 
-int hipModuleLaunchKernel(const struct host_kernel *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                          unsigned by, unsigned bz, unsigned shared, void *stream, void **parameters, void **extra)
+int run_kernel(const struct host_kernel *function, const unsigned grid[3], unsigned n_threads, const void *arguments)
 {
-    (void)shared, (void)stream, (void)parameters;
-    if (!gx || !gy || !gz || by != 1 || bz != 1 || bx > MAX_THREADS || extra[0] != (void *)1)
-        return INVALID_VALUE;
     if (!stacks)
         stacks = malloc((size_t)MAX_THREADS * STACK_NBYTES);
     kernel = function->run;
-    kernel_arguments = extra[1];
-    for (unsigned z = 0; z < gz; z++)
-        for (unsigned y = 0; y < gy; y++)
-            for (unsigned x = 0; x < gx; x++) {
+    kernel_arguments = arguments;
+    for (unsigned z = 0; z < grid[2]; z++)
+        for (unsigned y = 0; y < grid[1]; y++)
+            for (unsigned x = 0; x < grid[0]; x++) {
                 host_here.block[0] = (int)x, host_here.block[1] = (int)y, host_here.block[2] = (int)z;
-                if (!run_block((int)bx)) {
+                if (!run_block((int)n_threads)) {
                     fprintf(stderr, "%s: the threads of a workgroup do not all meet\n", function->name);
                     return LAUNCH_FAILURE;
                 }
@@ -113,9 +105,22 @@ int hipModuleLaunchKernel(const struct host_kernel *function, unsigned gx, unsig
     return SUCCESS;
 }
 
+int hipModuleLaunchKernel(const struct host_kernel *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                          unsigned by, unsigned bz, unsigned shared, struct stream *stream, void **parameters,
+                          void **extra)
+{
+    (void)shared, (void)parameters;
+    const unsigned grid[3] = {gx, gy, gz};
+    if (!gx || !gy || !gz || by != 1 || bz != 1 || bx > MAX_THREADS || extra[0] != (void *)1)
+        return INVALID_VALUE;
+    if (stream->capture)
+        return capture_kernel(stream, function, grid, bx, extra[1], *(size_t *)extra[3]);
+    return run_kernel(function, grid, bx, extra[1]);
+}
+
 static size_t n_allocated;
 
-static int allocate(void **out, size_t nbytes)
+int allocate(void **out, size_t nbytes)
 {
     if (n_allocated + nbytes > TOTAL_NBYTES)
         return OUT_OF_MEMORY;
@@ -128,7 +133,7 @@ static int allocate(void **out, size_t nbytes)
     return SUCCESS;
 }
 
-static int release(void *memory)
+int release(void *memory)
 {
     size_t nbytes;
     if (!memory)
@@ -143,6 +148,7 @@ int hipMalloc(void **out, size_t nbytes) { return allocate(out, nbytes); }
 int hipFree(void *memory) { return release(memory); }
 int hipHostMalloc(void **out, size_t nbytes, unsigned flags) { return (void)flags, allocate(out, nbytes); }
 int hipHostFree(void *memory) { return release(memory); }
+int hipHostGetDevicePointer(void **device, void *host, unsigned flags) { return *device = host, flags ? INVALID_VALUE : SUCCESS; }
 
 int hipMemGetInfo(size_t *free_nbytes, size_t *total)
 {
@@ -158,24 +164,33 @@ int hipMemcpy(void *to, const void *from, size_t nbytes, int kind)
     return SUCCESS;
 }
 
-int hipMemcpyAsync(void *to, const void *from, size_t nbytes, int kind, void *stream)
+/* Graphs of kernels only: nothing else is captured here. */
+int hipMemcpyAsync(void *to, const void *from, size_t nbytes, int kind, struct stream *stream)
 {
-    (void)stream;
-    return hipMemcpy(to, from, nbytes, kind);
+    return stream->capture ? CAPTURE_UNSUPPORTED : hipMemcpy(to, from, nbytes, kind);
 }
 
-int hipMemsetAsync(void *to, int value, size_t nbytes, void *stream)
+int hipMemsetAsync(void *to, int value, size_t nbytes, struct stream *stream)
 {
-    (void)stream;
+    if (stream->capture)
+        return CAPTURE_UNSUPPORTED;
     memset(to, value, nbytes);
     return SUCCESS;
 }
 
 int hipInit(unsigned flags) { return (void)flags, SUCCESS; }
 int hipSetDevice(int index) { return index ? INVALID_VALUE : SUCCESS; }
-int hipStreamCreateWithFlags(void **out, unsigned flags) { return (void)flags, allocate(out, 1); }
-int hipStreamDestroy(void *stream) { return release(stream); }
-int hipStreamSynchronize(void *stream) { return (void)stream, SUCCESS; }
+int hipStreamSynchronize(struct stream *stream) { return stream->capture ? CAPTURE_UNSUPPORTED : SUCCESS; }
+
+int hipStreamCreateWithFlags(struct stream **out, unsigned flags)
+{
+    const int status = allocate((void **)out, sizeof **out);
+    if (!status)
+        **out = (struct stream){0};
+    return (void)flags, status;
+}
+
+int hipStreamDestroy(struct stream *stream) { return release(stream); }
 int hipModuleLoadData(void **out, const void *code) { return (void)code, allocate(out, 1); }
 int hipModuleUnload(void *module) { return release(module); }
 const char *hipGetErrorString(int status) { return status == OUT_OF_MEMORY ? "out of memory" : "an error"; }

@@ -6,7 +6,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-enum { XMM_YMM = 6, XMM_YMM_ZMM = 0xe6 };
+enum { XMM_YMM = 6, XMM_YMM_ZMM = 0xe6, AVX_VNNI = 1 << 4 };
 
 /* Whether the system saves all of these parts of a thread's registers. */
 static bool os_saves(uint32_t parts)
@@ -30,6 +30,15 @@ static bool has_x86_64_v3(void)
     return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT);
 }
 
+/* x86-64-v3 and AVX-VNNI. */
+static bool has_x86_64_v3_vnni(void)
+{
+    uint32_t n_subleaves, a, b, c, d;
+    if (!has_x86_64_v3() || !__get_cpuid_count(7, 0, &n_subleaves, &b, &c, &d) || n_subleaves < 1)
+        return false;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX_VNNI);
+}
+
 /* x86-64-v4 (AVX512 F, BW, CD, DQ, VL) and AVX512-VNNI. */
 static bool has_x86_64_v4_vnni(void)
 {
@@ -45,6 +54,7 @@ EXPORT bool hf_machine_has(const char *variant)
 {
 #if defined(__x86_64__)
     return !strcmp(variant, "x86_64") || (!strcmp(variant, "x86_64_avx2") && has_x86_64_v3()) ||
+           (!strcmp(variant, "x86_64_avxvnni") && has_x86_64_v3_vnni()) ||
            (!strcmp(variant, "x86_64_avx512") && has_x86_64_v4_vnni());
 #elif defined(__aarch64__)
     return !strcmp(variant, "aarch64");

@@ -39,7 +39,7 @@ struct matrix {
 struct op {
     int32_t kind;
     int32_t per_output; /* rows: 0 the step's tokens, 1 its outputs */
-    float *out;
+    float *out; /* of an op that writes out_q16 too: or null */
     uint8_t *out_q16;
     const float *x;
     const uint8_t *x_q16;
@@ -66,7 +66,7 @@ struct step {
 struct pool;
 
 EXPORT int32_t hf_abi_version(void);
-/* Whether the machine can run the variant: "x86_64", "x86_64_avx2", "x86_64_avx512", "aarch64". */
+/* Whether the machine can run the variant: "x86_64", "x86_64_avx2", "x86_64_avxvnni", "x86_64_avx512", "aarch64". */
 EXPORT bool hf_machine_has(const char *variant);
 /* The name of format number i, or null past the last. */
 EXPORT const char *hf_format_name(int32_t i);

@@ -15,8 +15,16 @@ enum {
     ROWS_AT_ONCE = 4,
 #endif
     FEW_ROWS = 4,
-    ROW_BLOCK = 120, /* activation rows of one work item: they stay in the second-level cache */
+    ROW_BLOCK = 132, /* activation rows of one work item: they stay in the second-level cache */
 };
+
+/* Before the loop over the columns of a tile. Where the rows' sums leave few registers, it must stay a loop: all of its
+ * turns as one stretch of code, the compiler loads the operands early and spills them. */
+#if defined(__AVX512F__)
+#define OVER_COLUMNS UNROLL
+#else
+#define OVER_COLUMNS _Pragma("clang loop unroll(disable)")
+#endif
 
 EXPORT int64_t hf_linear_scratch_nbytes(int64_t n_in)
 {
@@ -62,9 +70,22 @@ INLINE void prefetch_next(const uint8_t *p, int64_t other, int nbytes)
     }
 }
 
+INLINE int64_t output_at(const struct op *op, const struct panel *panel, int64_t row)
+{
+    return row * op->width_out + panel->matrix->column + panel->first;
+}
+
+/* Fetch the lines that put() will need: each is a row away from the last, too far for the hardware to foresee. */
+INLINE void prefetch_put(const struct op *op, const struct panel *panel, int64_t row)
+{
+    __builtin_prefetch(op->out + output_at(op, panel, row), 1);
+    if (op->residual)
+        __builtin_prefetch(op->residual + output_at(op, panel, row));
+}
+
 INLINE void put(const struct op *op, const struct panel *panel, int64_t row, f32x16 value)
 {
-    const int64_t at = row * op->width_out + panel->matrix->column + panel->first;
+    const int64_t at = output_at(op, panel, row);
     const float *bias = panel->matrix->bias ? panel->matrix->bias + panel->first : NULL;
     if (panel->n_out == PAIR) {
         if (bias)
@@ -84,26 +105,41 @@ INLINE void put(const struct op *op, const struct panel *panel, int64_t row, f32
     }
 }
 
+#define BLOCK(r) ((const struct q16_block *)(blocks + (r) * stride))
+
+/* sum[r] += columns 4 j to 4 j + 3 of a tile times those of the blocks of n rows that lie `stride` bytes apart. */
+INLINE void add_columns(const struct tile *tile, int j, const uint8_t *blocks, int64_t stride, int n, i32x16 *sum)
+{
+    UNROLL
+    for (int r = 0; r < n; r++)
+        sum[r] = add_dot(sum[r], tile->even[j], splat_pair(BLOCK(r)->q + 4 * j));
+    UNROLL
+    for (int r = 0; r < n; r++)
+        sum[r] = add_dot(sum[r], tile->odd[j], splat_pair(BLOCK(r)->q + 4 * j + 2));
+}
+
 /* acc[r] += a tile times the blocks of n rows that lie `stride` bytes apart. */
 INLINE void multiply_tile(int n_scales, bool has_minimum, const struct tile *tile, const uint8_t *blocks, int64_t stride,
                           int n, f32x16 *acc)
 {
-#define BLOCK(r) ((const struct q16_block *)(blocks + (r) * stride))
     const int per_scale = TILE_VECTORS / n_scales;
     UNROLL
     for (int h = 0; h < n_scales; h++) {
+        const int first = h * per_scale, end = first + per_scale;
         i32x16 sum[ROWS_AT_ONCE];
         UNROLL
         for (int r = 0; r < n; r++)
             sum[r] = (i32x16){0};
-        UNROLL
-        for (int j = h * per_scale; j < (h + 1) * per_scale; j++) {
+        /* Not part of the loop: what is added to zeros costs no addition. */
+        add_columns(tile, first, blocks, stride, n, sum);
+        if (n == 1) {
             UNROLL
-            for (int r = 0; r < n; r++)
-                sum[r] = add_dot(sum[r], tile->even[j], splat_pair(BLOCK(r)->q + 4 * j));
-            UNROLL
-            for (int r = 0; r < n; r++)
-                sum[r] = add_dot(sum[r], tile->odd[j], splat_pair(BLOCK(r)->q + 4 * j + 2));
+            for (int j = first + 1; j < end; j++)
+                add_columns(tile, j, blocks, stride, n, sum);
+        } else {
+            OVER_COLUMNS
+            for (int j = first + 1; j < end; j++)
+                add_columns(tile, j, blocks, stride, n, sum);
         }
         UNROLL
         for (int r = 0; r < n; r++) {
@@ -112,8 +148,8 @@ INLINE void multiply_tile(int n_scales, bool has_minimum, const struct tile *til
                 acc[r] = fma16(tile->m[h], splat(sum_of(n_scales, BLOCK(r), h)), acc[r]);
         }
     }
-#undef BLOCK
 }
+#undef BLOCK
 
 INLINE void one_row(struct layout f, const struct op *op, const struct panel *panel)
 {
@@ -145,8 +181,10 @@ INLINE void multiply_rows(int n_scales, bool has_minimum, const struct op *op, c
     const int64_t stride = q16_row_nbytes(panel->matrix->n_in);
     const uint8_t *blocks = op->x_q16 + row * stride;
     f32x16 acc[ROWS_AT_ONCE];
-    for (int r = 0; r < n; r++)
+    for (int r = 0; r < n; r++) {
+        prefetch_put(op, panel, row + r);
         acc[r] = splat(0.0f);
+    }
     for (const uint8_t *end = blocks + stride; blocks < end; blocks += sizeof(struct q16_block), tile++)
         multiply_tile(n_scales, has_minimum, tile, blocks, stride, n, acc);
     for (int r = 0; r < n; r++)

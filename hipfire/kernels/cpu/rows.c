@@ -4,23 +4,26 @@
 #include "kernels.h"
 #include "kv.h"
 
+/* x + ROUNDING is a float whose lowest bits are the nearest integer to x, ties to even, for |x| < 2**22. */
+#define ROUNDING 12582912.0f
+
 /* 32 floats to int16: d = max |x| / 32767, q to the nearest, ties to even. A value that is not finite makes d not
- * finite, so that it cannot vanish unseen. */
+ * finite, so that it cannot vanish unseen: as integers, the bits of infinity and NaN are larger than those of numbers. */
 INLINE void quantise_block(const float *x, struct q16_block *out)
 {
     const f32x16 v[2] = {load_f32x16(x), load_f32x16(x + LANES)};
-    const f32x16 largest = larger(larger(v[0], -v[0]), larger(v[1], -v[1]));
-    const f32x16 poison = v[0] * splat(0.0f) + v[1] * splat(0.0f);
-    const float top = largest_lane(largest) + sum_lanes(poison);
+    const i32x16 largest = __builtin_elementwise_max((i32x16)v[0] & INT32_MAX, (i32x16)v[1] & INT32_MAX);
+    const int32_t top_bits = __builtin_reduce_max(largest);
+    float top;
+    memcpy(&top, &top_bits, sizeof top);
     const float inverse = top > 0.0f ? 32767.0f / top : 0.0f;
     int32_t sum[2];
     out->d = top / 32767.0f;
     for (int i = 0; i < 2; i++) {
-        const i32x16 whole = __builtin_convertvector(nearest(v[i] * splat(inverse)), i32x16);
-        const i16x16 q = __builtin_convertvector(whole, i16x16);
-        store_i16x16(out->q + i * LANES,
-                     __builtin_shufflevector(q, q, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
-        sum[i] = __builtin_reduce_add(whole);
+        const i16x32 words = (i16x32)(v[i] * splat(inverse) + splat(ROUNDING));
+        const i16x16 q = __builtin_shufflevector(words, words, 0, 4, 2, 6, 8, 12, 10, 14, 16, 20, 18, 22, 24, 28, 26, 30);
+        store_i16x16(out->q + i * LANES, q);
+        sum[i] = __builtin_reduce_add(add_dot8((i32x8){0}, q, (i16x16){0} + 1));
         out->sum[i] = out->d * (float)sum[i];
     }
     out->all = out->d * (float)(sum[0] + sum[1]);
@@ -33,11 +36,18 @@ static void quantise_row(const float *x, uint8_t *rows, int64_t n, int64_t row)
         quantise_block(x + b * TILE_COLUMNS, out + b);
 }
 
+/* Where a row-wise op puts its floats. Where only the integers are read, that is the thread's scratch, which has more
+ * room than a matrix has columns: it stays in the cache, the whole buffer would go to memory and back. */
+static float *out_row(const struct op *op, int64_t row, struct worker *worker)
+{
+    return op->out ? op->out + row * op->width_out : (float *)worker->scratch;
+}
+
 /* What a row-wise op leaves behind besides its floats. */
-static void finish_row(const struct op *op, int64_t row)
+static void finish_row(const struct op *op, int64_t row, const float *out)
 {
     if (op->out_q16)
-        quantise_row(op->out + row * op->width_out, op->out_q16, op->width_out, row);
+        quantise_row(out, op->out_q16, op->width_out, row);
 }
 
 /* out_q16 = x, for what an op that is not row-wise wrote. */
@@ -77,8 +87,9 @@ void run_rms_norm(const struct op *op, const struct step *step, struct worker *w
     const int64_t n_rows = rows_of(op, step), width = op->width_out;
     for (int64_t row; (row = pool_claim(worker, n_rows, 1)) < n_rows;) {
         const float *residual = op->residual ? op->residual + row * width : NULL;
-        rms_norm(op->x + row * width, op->weight, residual, op->eps, op->out + row * width, (int)width);
-        finish_row(op, row);
+        float *out = out_row(op, row, worker);
+        rms_norm(op->x + row * width, op->weight, residual, op->eps, out, (int)width);
+        finish_row(op, row, out);
     }
 }
 
@@ -113,12 +124,12 @@ void run_gated(const struct op *op, const struct step *step, struct worker *work
     const int64_t n_rows = rows_of(op, step), n = op->width_out;
     for (int64_t row; (row = pool_claim(worker, n_rows, 1)) < n_rows;) {
         const float *gate = op->x + row * op->width_in;
-        float *out = op->out + row * n;
+        float *out = out_row(op, row, worker);
         if (op->activation == ACTIVATION_SILU)
             gate_row(silu, gate, gate + n, out, n);
         else
             gate_row(gelu_tanh, gate, gate + n, out, n);
-        finish_row(op, row);
+        finish_row(op, row, out);
     }
 }
 
@@ -127,8 +138,9 @@ void run_gather_outputs(const struct op *op, const struct step *step, struct wor
 {
     const int64_t width = op->width_out;
     for (int64_t row; (row = pool_claim(worker, step->n_outputs, 1)) < step->n_outputs;) {
-        memcpy(op->out + row * width, op->x + step->output_rows[row] * width, (size_t)width * sizeof(float));
-        finish_row(op, row);
+        float *out = out_row(op, row, worker);
+        memcpy(out, op->x + step->output_rows[row] * width, (size_t)width * sizeof(float));
+        finish_row(op, row, out);
     }
 }
 
@@ -146,20 +158,29 @@ void run_rope_angles(const struct op *op, const struct step *step, struct worker
     }
 }
 
+/* Turn pairs of x that lie `distance` apart, the next pair `stride` further: x + i y times cosine + i sine. */
+INLINE void rotate_pairs(const float *restrict angles, int n, int stride, int distance, float *restrict x)
+{
+    for (int i = 0; i < n; i++) {
+        const float cosine = angles[i], sine = angles[n + i];
+        const float a = x[i * stride], b = x[i * stride + distance];
+        x[i * stride] = a * cosine - b * sine;
+        x[i * stride + distance] = a * sine + b * cosine;
+    }
+}
+
 /* A head of Q or K: normalised, rotated, written to out. */
 static void rotate_head(const struct op *op, const float *x, const float *norm, const float *angles, float *out)
 {
-    const int n = op->n_rot / 2, stride = op->interleaved ? 2 : 1, pair = op->interleaved ? 1 : n;
+    const int n = op->n_rot / 2;
     if (norm)
         rms_norm(x, norm, NULL, op->eps, out, op->head_dim);
     else
         memcpy(out, x, (size_t)op->head_dim * sizeof(float));
-    for (int i = 0; i < n; i++) {
-        const float cosine = angles[i], sine = angles[n + i];
-        const float a = out[i * stride], b = out[i * stride + pair];
-        out[i * stride] = a * cosine - b * sine;
-        out[i * stride + pair] = a * sine + b * cosine;
-    }
+    if (op->interleaved)
+        rotate_pairs(angles, n, 2, 1, out);
+    else
+        rotate_pairs(angles, n, 1, n, out);
 }
 
 /* Rotate Q to out, K to keys, V to values; the layouts of the state are in kv.h. */

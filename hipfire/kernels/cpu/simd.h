@@ -185,7 +185,9 @@ INLINE i32x4 add_dot4(i32x4 sum, i16x8 w, i16x8 a)
 
 INLINE i32x8 add_dot8(i32x8 sum, i16x16 w, i16x16 a)
 {
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#if defined(__AVXVNNI__)
+    return (i32x8)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)a);
+#elif defined(__AVX512VNNI__) && defined(__AVX512VL__)
     return (i32x8)_mm256_dpwssd_epi32((__m256i)sum, (__m256i)w, (__m256i)a);
 #elif defined(__AVX2__)
     return sum + (i32x8)_mm256_madd_epi16((__m256i)w, (__m256i)a);

@@ -1,4 +1,4 @@
-/* The emulated libamdhip64, first half: devices, memory and modules.
+/* The emulated libamdhip64, first part: devices, memory and modules.
  *
  * Environment: HIP_EMULATOR_ARCH names the devices (gfx1100,gfx942); HIP_EMULATOR_MEMORY is the memory of each (16G);
  * HIP_EMULATOR_CACHE is where translated code objects are kept; HIP_EMULATOR_ON_FAULT=abort ends the process as a
@@ -244,6 +244,7 @@ API Error hipMalloc(void **pointer, size_t size) {
 }
 API Error hipFree(void *pointer) {
     if (!pointer) return SUCCESS;
+    if (capture_forbids()) return done(CAPTURE_UNSUPPORTED);
     Error error = finish_all();
     Block *block = take_block(pointer, &gpu.blocks);
     if (!block) return done(INVALID_VALUE);
@@ -256,10 +257,12 @@ API Error hipHostMalloc(void **pointer, size_t size, unsigned flags) {
     Error error = start();
     *pointer = NULL;
     if (error || size == 0) return done(error);
+    if (capture_forbids()) return done(CAPTURE_UNSUPPORTED);
     return done(new_block(pointer, size, &gpu.pinned, "pinned host memory"));
 }
 API Error hipHostFree(void *pointer) {
     if (!pointer) return SUCCESS;
+    if (capture_forbids()) return done(CAPTURE_UNSUPPORTED);
     Error error = finish_all();
     Block *block = take_block(pointer, &gpu.pinned);
     if (!block) return done(INVALID_VALUE);
@@ -386,6 +389,7 @@ API Error hipModuleLoad(Module **module, const char *path) {
 API Error hipModuleUnload(Module *module) {
     if (!module) return done(INVALID_HANDLE);
     Error error = finish_all();
+    graphs_lose_module(module);
     module_close(module);
     return done(error);
 }
@@ -426,7 +430,8 @@ static const struct { Error error; const char *name, *text; } ERRORS[] = {
     {NOT_SUPPORTED, "hipErrorNotSupported", "operation not supported"},
     {CAPTURE_UNSUPPORTED, "hipErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
     {CAPTURE_INVALIDATED, "hipErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"},
-    {CAPTURE_UNMATCHED, "hipErrorStreamCaptureUnmatched", "capture was not initiated in this stream"},
+    {CAPTURE_WRONG_THREAD, "hipErrorStreamCaptureWrongThread", "attempt to end a capture of another thread"},
+    {ILLEGAL_STATE, "hipErrorIllegalState", "the operation cannot be performed in the present state"},
 };
 static size_t error_row(Error error) {
     size_t n = sizeof ERRORS / sizeof *ERRORS;

@@ -1,42 +1,25 @@
-/* The emulated libamdhip64, second half: streams, events, graphs and launches.
+/* The emulated libamdhip64, second part: streams, events and launches.
  *
  * What is queued runs as late as HIP allows: when something waits for it. A host that reads a result too early, or
  * reuses pinned memory before a copy has read it, therefore sees the wrong bytes here, every time.
  */
+#include <unistd.h>
+
 #include "hip.h"
 
-enum { COPY, FILL, KERNEL, RECORD, WAIT };
-enum { CAPTURE_GLOBAL = 0 };
-
-typedef struct Event Event;
-typedef struct Command {
-    int kind;
-    struct Command *next;
-    void *to;
-    const void *from;         /* of a copy; `staged` where the bytes were taken when it was queued */
-    u8 *staged;               /* also a kernel's arguments */
-    size_t n;
-    u32 value, width;
-    const Function *function;
-    LaunchShape shape;
-    Event *event;
-} Command;
-typedef struct { Command *first, **end; } List;
-typedef struct { List commands; } Graph;
-
-struct Stream { List queue; Graph *capture; int capture_mode; Stream *next; };
 struct Event { Stream *stream; bool pending; u64 when; };
 
 static struct { Stream null_stream, *all; } streams;
 static u64 clock_now;
 
 static void list_clear(List *list) { *list = (List){NULL, NULL}; }
-static void list_add(List *list, Command *command) {
+void list_add(List *list, Command *command) {
     command->next = NULL;
     if (!list->first) list->end = &list->first;
     *list->end = command;
     list->end = &command->next;
 }
+Stream *all_streams(void) { return streams.all; }
 static Stream *stream_of(Stream *stream) { return stream ? stream : &streams.null_stream; }
 static Command *new_command(int kind) {
     Command *command = calloc(1, sizeof *command);
@@ -44,11 +27,11 @@ static Command *new_command(int kind) {
     command->kind = kind;
     return command;
 }
-static void free_command(Command *command) {
+void free_command(Command *command) {
     free(command->staged);
     free(command);
 }
-static void free_list(List *list) {
+void free_list(List *list) {
     while (list->first) {
         Command *command = list->first;
         list->first = command->next;
@@ -56,7 +39,7 @@ static void free_list(List *list) {
     }
     list_clear(list);
 }
-static Command *copy_of(const Command *command) {
+Command *copy_of(const Command *command) {
     Command *copy = new_command(command->kind);
     *copy = *command;
     if (command->staged) {
@@ -80,6 +63,12 @@ static Error finish(Stream *stream) {
     return error ? error : device_state();
 }
 
+/* A file that is there asks for one fault, of the next kernel, whichever process runs it. */
+static bool fault_is_asked_for(void) {
+    const char *file = getenv("HIP_EMULATOR_FAULT_FILE");
+    return file && unlink(file) == 0;
+}
+
 /* Runs the oldest command of a stream. */
 static Error run_one(Stream *stream) {
     Command *command = stream->queue.first;
@@ -88,6 +77,10 @@ static Error run_one(Stream *stream) {
     clock_now++;
     if (!error && command->kind == COPY) memmove(command->to, command->staged ? command->staged : command->from, command->n);
     if (!error && command->kind == FILL) fill(command->to, command->value, command->width, command->n);
+    if (!error && command->kind == KERNEL && fault_is_asked_for()) {
+        error = LAUNCH_FAILURE;
+        device_failed(error, "asked for: by HIP_EMULATOR_FAULT_FILE\n");
+    }
     if (!error && command->kind == KERNEL) {
         const char *report = run_kernel(command->function->module, command->function->kernel, &command->shape, instruction_limit());
         if (report) {
@@ -114,14 +107,10 @@ Error finish_all(void) {
     return error ? error : device_state();
 }
 
-bool capture_forbids(void) {
-    for (Stream *s = streams.all; s; s = s->next) if (s->capture && s->capture_mode == CAPTURE_GLOBAL) return true;
-    return false;
-}
-
-static Error enqueue(Stream *stream, Command *command) {
+Error enqueue(Stream *stream, Command *command) {
     stream = stream_of(stream);
-    list_add(stream->capture ? &stream->capture->commands : &stream->queue, command);
+    if (stream->capture) return capture_command(stream->capture, command);
+    list_add(&stream->queue, command);
     return device_state();
 }
 
@@ -131,6 +120,10 @@ static Error check_copy(const void *to, const void *from, size_t n, int kind) {
     if ((to_device && !in_device_memory(to, n)) || (from_device && !in_device_memory(from, n))) return INVALID_VALUE;
     return SUCCESS;
 }
+bool is_within_memory(const Command *command) {
+    if (command->kind == COPY) return check_copy(command->to, command->from, command->n, command->direction) == SUCCESS;
+    return command->kind != FILL || in_device_memory(command->to, command->n * command->width);
+}
 API Error hipMemcpyAsync(void *to, const void *from, size_t n, int kind, Stream *stream) {
     Error error = check_copy(to, from, n, kind);
     if (error || n == 0) return done(error);
@@ -138,6 +131,7 @@ API Error hipMemcpyAsync(void *to, const void *from, size_t n, int kind, Stream 
     command->to = to;
     command->from = from;
     command->n = n;
+    command->direction = kind;
     bool from_host = kind == HOST_TO_DEVICE || (kind == BY_ADDRESS && !in_device_memory(from, n));
     if (from_host && !is_pinned(from) && !stream_of(stream)->capture) {
         /* Pageable memory is read before the call returns. */
@@ -238,6 +232,7 @@ API Error hipStreamDestroy(Stream *stream) {
     if (!stream) return done(INVALID_HANDLE);
     Error error = finish(stream);
     free_list(&stream->queue);
+    capture_abandon(stream);
     for (Stream **at = &streams.all; *at; at = &(*at)->next) {
         if (*at != stream) continue;
         *at = stream->next;
@@ -247,7 +242,7 @@ API Error hipStreamDestroy(Stream *stream) {
     return done(error);
 }
 API Error hipStreamSynchronize(Stream *stream) {
-    if (stream_of(stream)->capture) return done(CAPTURE_UNSUPPORTED);
+    if (stream_of(stream)->capture) return done(capture_invalidated(stream));
     /* The default stream waits for all, and all wait for it. */
     if (!stream) return done(finish_all());
     Error error = finish(&streams.null_stream);
@@ -256,6 +251,7 @@ API Error hipStreamSynchronize(Stream *stream) {
 /* A poll makes a step of progress, so that polling ends. */
 API Error hipStreamQuery(Stream *stream) {
     Stream *s = stream_of(stream);
+    if (s->capture) return done(capture_invalidated(s));
     if (!s->queue.first) return done(device_state());
     Error error = run_one(s);
     return done(error ? error : s->queue.first ? NOT_READY : device_state());
@@ -307,47 +303,3 @@ API Error hipEventElapsedTime(f32 *ms, const Event *from, const Event *to) {
     *ms = (f32)((f64)(to->when - from->when) / 1e6);
     return SUCCESS;
 }
-
-API Error hipStreamBeginCapture(Stream *stream, int mode) {
-    if (!stream) return done(CAPTURE_UNSUPPORTED);
-    if (stream->capture) return done(INVALID_VALUE);
-    stream->capture = calloc(1, sizeof *stream->capture);
-    if (!stream->capture) return done(OUT_OF_MEMORY);
-    stream->capture_mode = mode;
-    return done(device_state());
-}
-API Error hipStreamIsCapturing(Stream *stream, int *status) {
-    *status = stream_of(stream)->capture != NULL;
-    return SUCCESS;
-}
-API Error hipStreamEndCapture(Stream *stream, Graph **graph) {
-    if (!stream || !stream->capture) return done(CAPTURE_UNMATCHED);
-    *graph = stream->capture;
-    stream->capture = NULL;
-    return done(device_state());
-}
-API Error hipGraphInstantiate(Graph **executable, const Graph *graph, void *node, char *log, size_t log_size) {
-    (void)node;
-    (void)log;
-    (void)log_size;
-    *executable = calloc(1, sizeof **executable);
-    if (!*executable) return done(OUT_OF_MEMORY);
-    for (const Command *c = graph->commands.first; c; c = c->next) list_add(&(*executable)->commands, copy_of(c));
-    return done(device_state());
-}
-API Error hipGraphInstantiateWithFlags(Graph **executable, const Graph *graph, u64 flags) {
-    return flags ? done(INVALID_VALUE) : hipGraphInstantiate(executable, graph, NULL, NULL, 0);
-}
-API Error hipGraphLaunch(const Graph *executable, Stream *stream) {
-    Error error = executable ? device_state() : INVALID_HANDLE;
-    for (const Command *c = error ? NULL : executable->commands.first; c; c = c->next) error = enqueue(stream, copy_of(c));
-    return done(error);
-}
-static Error destroy(Graph *graph) {
-    if (!graph) return INVALID_HANDLE;
-    free_list(&graph->commands);
-    free(graph);
-    return SUCCESS;
-}
-API Error hipGraphDestroy(Graph *graph) { return done(destroy(graph)); }
-API Error hipGraphExecDestroy(Graph *executable) { return done(destroy(executable)); }
