@@ -141,6 +141,8 @@ def launches(runtime: Runtime, layer: Layer) -> list[LaunchSpec]:
         plan=Plan(floats=regions, quantised={}, nbytes=2 * rows_nbytes),
         weights={},
         nbytes={},
+        host_step=0,
+        max_tokens=layer.n_rows,
         states={"keys": zeros(state_nbytes), "values": zeros(state_nbytes)},
         token_ids=0,
         positions=positions_at,

@@ -127,6 +127,7 @@ class _Sizes:
     plan: Plan
     weights: Placement
     states: Mapping[str, int]
+    max_chunks: int
     partials_nbytes: int
     best: int
     lists: int
@@ -152,6 +153,7 @@ class _Sizes:
             plan=plan_program(program, shape.n_rows, keep=keep),
             weights=place_weights(program, packing),
             states={state.name: _state_nbytes(state, limits.n_slots, max_seq, kv_cache) for state in program.states},
+            max_chunks=max_chunks,
             partials_nbytes=partials * max(min(MAX_PARTIALS_NBYTES // partials, limits.max_tokens), 1),
             best=limits.max_outputs * MAX_BEST * _CANDIDATE.itemsize,
             lists=limits.max_outputs * MAX_BEST * n_slices_of(program.logits.width) * 8,
