@@ -158,13 +158,13 @@ def test_what_shares_the_step_does_not_change_a_bit(device: HipDevice) -> None:
 
 def test_a_copied_state_goes_on_as_the_original(device: HipDevice) -> None:
     # Several heads: each has a plane of its own, and the last one's lies far from the first one's.
-    program, tensors = RandomModel(n_layers=2, n_embd=48, n_ff=32, n_heads=3, n_kv_heads=3).build()
+    program, tensors = RandomModel(n_layers=2, n_embd=32, n_ff=32, n_heads=2, n_kv_heads=2).build()
     limits = Limits(max_tokens=37, max_outputs=37, n_slots=3, max_seq=64, kv_cache="q8")
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     executable.run(make_step(TOKENS[:37], slot=0), CancelFlag())
     expected = executable.run(make_step(TOKENS[37:40], start=37, slot=0), CancelFlag()).whole().copy()
     # What the copy does not replace is another sequence's.
-    executable.run(make_step(TOKENS[50:87], slot=2), CancelFlag())
+    executable.run(make_step(TOKENS[50:56], slot=2), CancelFlag())
     executable.copy_state(0, 2, 37)
     found = executable.run(make_step(TOKENS[37:40], start=37, slot=2), CancelFlag()).whole().copy()
     executable.close()
