@@ -173,11 +173,11 @@ def test_filters_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_matrix_with_too_few_outputs_for_the_card_gets_more_lanes() -> None:
     q4_0, f16 = DTYPES["q4_0"], DTYPES["f16"]
-    assert choose_kind(q4_0, n_out=3199, n_rows=1, n_compute_units=100) == "few"
-    assert choose_kind(q4_0, n_out=3200, n_rows=1, n_compute_units=100) == "x1"
-    assert choose_kind(q4_0, n_out=8, n_rows=2, n_compute_units=100) == "x4"
-    assert choose_kind(q4_0, n_out=8, n_rows=500, n_compute_units=100) == "x4"
-    assert choose_kind(f16, n_out=8, n_rows=1, n_compute_units=100) == "x1"
+    assert choose_kind(q4_0, n_out=3199, n_rows=1, arch="gfx1100", n_compute_units=100) == "few"
+    assert choose_kind(q4_0, n_out=3200, n_rows=1, arch="gfx1100", n_compute_units=100) == "x1"
+    assert choose_kind(q4_0, n_out=8, n_rows=2, arch="gfx1100", n_compute_units=100) == "x4"
+    assert choose_kind(q4_0, n_out=8, n_rows=500, arch="gfx1100", n_compute_units=100) == "x4"
+    assert choose_kind(f16, n_out=8, n_rows=1, arch="gfx1100", n_compute_units=100) == "x1"
 
 
 def test_prefill_has_a_table_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
