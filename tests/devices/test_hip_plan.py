@@ -29,11 +29,12 @@ def launches(program: Program, *, n_tokens: int = 1, n_compute_units: int = 48) 
         slots=1,
         output_rows=1,
         partials=1,
-        max_partial_rows=n_tokens,
+        partials_nbytes=1 << 20,
         kv_cache="f16",
         max_seq=32,
         lists=1,
         best=1,
+        arch="gfx1010",
         n_compute_units=n_compute_units,
     )
     return lower(program, at, shape)

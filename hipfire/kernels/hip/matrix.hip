@@ -201,12 +201,12 @@ INLINE void scale_products(const staged<F> &from, int tile, int part, int quad, 
     const float4 d = from.d[tile][part][quad];
     const row_floats row_d = *(const row_floats *)&from.row_d[tile][row];
     for (int f = 0; f < FRAGMENTS; f++)
-        out[f] = fma_of(d[f] * row_d, __builtin_convertvector(q[f], row_floats), out[f]);
+        out[f] = fma_rows(d[f] * row_d, __builtin_convertvector(q[f], row_floats), out[f]);
     if constexpr (adds_minimum(F)) {
         const float4 m = from.m[tile][part][quad];
         const row_floats row_sums = *(const row_floats *)&from.row_sums[tile][part][row];
         for (int f = 0; f < FRAGMENTS; f++)
-            out[f] = fma_of((row_floats)m[f], row_sums, out[f]);
+            out[f] = fma_rows((row_floats)m[f], row_sums, out[f]);
     }
 }
 

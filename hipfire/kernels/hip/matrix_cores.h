@@ -189,5 +189,5 @@ INLINE void multiply_add(const row_operand &rows, const column_operand (&columns
 
 typedef float row_floats __attribute__((ext_vector_type(FRAGMENT_ROWS)));
 
-INLINE row_floats fma_of(row_floats a, row_floats b, row_floats c) { return __builtin_elementwise_fma(a, b, c); }
+INLINE row_floats fma_rows(row_floats a, row_floats b, row_floats c) { return __builtin_elementwise_fma(a, b, c); }
 INLINE int first_row(int lane) { return lane / SIDE * FRAGMENT_ROWS; }
