@@ -31,9 +31,7 @@ SHAPES = [
 ]
 
 
-def differences(
-    device: HipDevice, model: RandomModel, steps: list[Step], kv_cache: str = "f32", rounding: float = ROUNDING
-) -> list[OpDifference]:
+def differences(device: HipDevice, model: RandomModel, steps: list[Step], kv_cache: str = "f32") -> list[OpDifference]:
     program, tensors = model.build()
     return compare(
         program,
@@ -70,7 +68,7 @@ def test_a_context_of_several_chunks_is_the_references(open_hip: OpenDevice, arc
 def test_every_format_is_the_references(open_hip: OpenDevice, arch: str, dtype: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1, n_vocab=41)
     steps = [make_step([3, 40, 30, 7, 39]), make_step([8], start=5)]
-    assert_same(differences(open_hip(arch), model, steps, rounding=ROUNDING_OF_PRODUCTS))
+    assert_same(differences(open_hip(arch), model, steps))
 
 
 def test_the_best_logits_are_found_on_the_device(open_hip: OpenDevice, arch: str) -> None:
