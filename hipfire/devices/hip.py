@@ -37,7 +37,7 @@ from hipfire.hip.device_list import GpuInfo, choose_device, list_devices
 from hipfire.hip.library import HipError, HipLibrary, library_paths, open_library, why_no_device
 from hipfire.hip.runtime import Runtime
 from hipfire.hip.shared_memory import shared_free_nbytes
-from hipfire.kernels.hip_table import BEST_COUNTS, KV_TYPES, MAX_HEAD_DIM
+from hipfire.kernels.hip_table import BEST_COUNTS, KV_TYPES, MAX_HEAD_DIM, kv_row_nbytes
 from hipfire.kernels.hsaco import code_objects, is_covered
 from hipfire.kernels.library import Library
 from hipfire.kernels.select import load_variant, machine_variants
@@ -48,12 +48,11 @@ from hipfire.program.program import Program
 log = logging.getLogger("hipfire.engine")
 
 KV_TILE = 32
-"""Positions of a slot are allocated in multiples of this (attention.hip)."""
+"""Positions of a slot are allocated in multiples of this (kv.h)."""
 MAX_PARTIALS_NBYTES = 64 << 20
 """Room for partial results of attention; more rows than fit take more launches."""
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32)])
 """An entry of Addresses.best (sampling.hip)."""
-_KV_NBYTES = {"f16": 2, "f32": 4}
 
 
 class HipDevice:
@@ -115,7 +114,7 @@ class HipDevice:
         on_progress: Progress,
         keep_buffers: bool = False,
     ) -> "HipExecutable":
-        """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32."""
+        """See `Device.load`. The state is f16 unless `limits.kv_cache` says f32 or q8."""
         for pid, nbytes in other_users(self.gpu.pci).items():
             log.warning("process %d has %.1f GB of %s too: both will be slow", pid, nbytes / 1e9, self.description)
         return HipExecutable(self, program, tensors, limits, on_progress, keep_buffers)
@@ -129,8 +128,7 @@ class _Sizes:
     weights: Placement
     states: Mapping[str, int]
     max_chunks: int
-    partials_a_row: int
-    max_partial_rows: int
+    partials_nbytes: int
     best: int
     lists: int
     kv_cache: str
@@ -156,8 +154,7 @@ class _Sizes:
             weights=place_weights(program, packing),
             states={state.name: _state_nbytes(state, limits.n_slots, max_seq, kv_cache) for state in program.states},
             max_chunks=max_chunks,
-            partials_a_row=partials,
-            max_partial_rows=max(min(MAX_PARTIALS_NBYTES // partials, limits.max_tokens), 1),
+            partials_nbytes=partials * max(min(MAX_PARTIALS_NBYTES // partials, limits.max_tokens), 1),
             best=limits.max_outputs * MAX_BEST * _CANDIDATE.itemsize,
             lists=limits.max_outputs * MAX_BEST * n_slices_of(program.logits.width) * 8,
             kv_cache=kv_cache,
@@ -167,7 +164,7 @@ class _Sizes:
     @property
     def nbytes(self) -> int:
         held = self.weights.nbytes + sum(self.states.values()) + self.best + self.lists
-        return self.plan.nbytes + held + self.partials_a_row * self.max_partial_rows
+        return self.plan.nbytes + held + self.partials_nbytes
 
 
 class HipExecutable:
@@ -233,7 +230,7 @@ class HipExecutable:
         """See `Executable.copy_state`. In whole tiles: a few positions more than was asked for do no harm."""
         n_rows = -(-n_positions // KV_TILE) * KV_TILE
         for state in self._program.states:
-            row = state.head_dim * _KV_NBYTES[self.kv_cache]
+            row = kv_row_nbytes(self.kv_cache, state.head_dim)
             base, plane = self._addresses.states[state.name], self._sizes.max_seq * row
             for head in range(state.n_kv_heads):
                 start = base + (target * state.n_kv_heads + head) * plane
@@ -308,8 +305,8 @@ class HipExecutable:
             positions=device_inputs + inputs.positions,
             slots=device_inputs + inputs.slots,
             output_rows=device_inputs + inputs.output_rows,
-            partials=runtime.allocate(sizes.partials_a_row * sizes.max_partial_rows, "attention"),
-            max_partial_rows=sizes.max_partial_rows,
+            partials=runtime.allocate(sizes.partials_nbytes, "attention"),
+            partials_nbytes=sizes.partials_nbytes,
             kv_cache=sizes.kv_cache,
             max_seq=sizes.max_seq,
             lists=runtime.allocate(sizes.lists, "the highest logits"),
@@ -349,4 +346,4 @@ def _bytes_at(address: int, nbytes: int) -> memoryview:
 
 
 def _state_nbytes(state: KvState, n_slots: int, max_seq: int, kv_cache: str) -> int:
-    return n_slots * state.n_kv_heads * max_seq * state.head_dim * _KV_NBYTES[kv_cache]
+    return n_slots * state.n_kv_heads * max_seq * kv_row_nbytes(kv_cache, state.head_dim)

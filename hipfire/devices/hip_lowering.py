@@ -10,13 +10,19 @@ import attrs
 
 from hipfire.devices.arena import Plan
 from hipfire.devices.hip_plan import quantises_in_passing
-from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, ROWS_AT_ONCE, SLICE
+from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, QUERIES_AT_ONCE, ROWS_AT_ONCE, SLICE, STATS
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Symbol, Weight
 from hipfire.program.program import Program
 
 GROUP = 8
 """Outputs of a workgroup of a linear kernel: a packed row group (layout.h)."""
+
+MAX_DECODING = 64
+"""Rows of a step that each are of another sequence. A guess that is wrong costs time only."""
+
+ENOUGH_WORKGROUPS = 512
+"""Of attention: with as many there is work for a whole GPU, and each goes through all positions that its rows see."""
 
 
 @attrs.frozen
@@ -70,8 +76,8 @@ class Addresses:
     slots: int
     output_rows: int
     partials: int
-    max_partial_rows: int
-    """Rows whose partial results of attention have room at once."""
+    partials_nbytes: int
+    """Room for partial results of attention."""
     kv_cache: str
     max_seq: int
     lists: int
@@ -263,9 +269,20 @@ def _rope_store(op: ops.RopeStore, at: Addresses, shape: StepShape) -> list[Laun
 
 
 def _attention(op: ops.Attention, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
+    group = op.n_heads // op.keys.n_kv_heads
+    # Rows that share a workgroup are neighbours in one sequence.
+    neighbours = 1 if shape.is_decode and shape.n_tokens <= MAX_DECODING else shape.n_tokens
+    queries = min((n for n in QUERIES_AT_ONCE if n >= group * neighbours), default=QUERIES_AT_ONCE[-1])
+    heads_at_once = min(group, queries)
+    rows_at_once = queries // heads_at_once
+    head_blocks = op.keys.n_kv_heads * _blocks(group, heads_at_once)
+    # A row's bits depend on none of this.
+    is_whole = _blocks(shape.n_tokens, rows_at_once) * head_blocks >= ENOUGH_WORKGROUPS
+    n_slices = 1 if is_whole else shape.n_chunks
     launches = []
-    for first_row in range(0, shape.n_tokens, at.max_partial_rows):
-        n_rows = min(at.max_partial_rows, shape.n_tokens - first_row)
+    max_rows = max(at.partials_nbytes // partial_nbytes(op, n_slices), 1)
+    for first_row in range(0, shape.n_tokens, max_rows):
+        n_rows = min(max_rows, shape.n_tokens - first_row)
         shared = {
             "positions": at.positions,
             "partials": at.partials,
@@ -273,28 +290,31 @@ def _attention(op: ops.Attention, at: Addresses, shape: StepShape) -> list[Launc
             "n_heads": op.n_heads,
             "dim": op.keys.head_dim,
             "window": op.window or 0,
-            "n_chunks": shape.n_chunks,
+            "n_slices": n_slices,
         }
         arguments = {
             "q": at.buffer(op.q),
             "keys": at.states[op.keys.name],
             "values": at.states[op.values.name],
             "slots": at.slots,
+            "n_rows": n_rows,
             "n_kv_heads": op.keys.n_kv_heads,
+            "heads_at_once": heads_at_once,
+            "rows_at_once": rows_at_once,
             "max_seq": at.max_seq,
             "scale": op.scale,
         }
-        grid = (shape.n_chunks, op.keys.n_kv_heads, n_rows)
-        launches.append(LaunchSpec(f"attention_{at.kv_cache}", grid, shared | arguments))
+        kernel = f"attention_{at.kv_cache}_x{queries}"
+        launches.append(LaunchSpec(kernel, (n_slices, head_blocks, n_rows), shared | arguments))
         out_q16 = at.q16(op.out) if quantises_in_passing(op) else None
         join = shared | {"out": at.out(op.out), "out_q16": out_q16}
         launches.append(LaunchSpec("attention_join", (op.n_heads, n_rows, 1), join))
     return launches
 
 
-def partial_nbytes(op: ops.Attention, n_chunks: int) -> int:
+def partial_nbytes(op: ops.Attention, n_slices: int) -> int:
     """Bytes of the partial results of one row."""
-    return op.n_heads * n_chunks * (op.keys.head_dim + 2) * 4
+    return op.n_heads * n_slices * (STATS + op.keys.head_dim) * 4
 
 
 def n_chunks_of(n_positions: int, at_most: int) -> int:

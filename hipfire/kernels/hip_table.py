@@ -29,7 +29,13 @@ ROWS_AT_ONCE = (1, 4)
 """How many rows of activations a workgroup of a linear kernel may take."""
 
 CHUNK = 128
-"""Positions of a workgroup of the attention kernels (attention.hip)."""
+"""Positions that attention takes at a time, a thread each (attention.hip)."""
+
+QUERIES_AT_ONCE = (4, 8, 16)
+"""How many queries, one head of one row each, a workgroup of an attention kernel may take."""
+
+STATS = 4
+"""Floats before the weighted values in a partial result of attention (attention.hip)."""
 
 SLICE = 4096
 """Logits of a workgroup that looks for the highest of them (sampling.hip)."""
@@ -43,8 +49,10 @@ QUAD = 4
 Q16_TILE, Q16_TILE_NBYTES = 32, 80
 """Columns and bytes of `struct activations`."""
 
-MAX_HEAD_DIM = 256
-KV_TYPES = ("f16", "f32")
+MAX_HEAD_DIM = 512
+KV_TYPES = ("f16", "q8", "f32")
+"""Element types of keys and values."""
+_KV_BLOCK = 32
 _TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int32, "f": ctypes.c_float}
 
 
@@ -71,7 +79,8 @@ _ROPE_STORE = (
 )
 _ATTENTION = (
     "p:q p:keys p:values p:positions p:slots p:partials "
-    "i:first_row i:n_heads i:n_kv_heads i:dim i:max_seq i:window i:n_chunks f:scale"
+    "i:first_row i:n_rows i:n_heads i:n_kv_heads i:heads_at_once i:rows_at_once "
+    "i:dim i:max_seq i:window i:n_slices f:scale"
 )
 
 
@@ -82,7 +91,8 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
         yield f"embed_{name}", Kernel("embed", 128, _EMBED)
     for kv in KV_TYPES:
         yield f"rope_store_{kv}", Kernel("rows", 64, _ROPE_STORE)
-        yield f"attention_{kv}", Kernel("attention", CHUNK, _ATTENTION)
+        for queries in QUERIES_AT_ONCE:
+            yield f"attention_{kv}_x{queries}", Kernel("attention", CHUNK, _ATTENTION)
     for activation in ("silu", "gelu_tanh"):
         yield f"gated_{activation}", Kernel("rows", 64, "p:x p:out p:out_q16 i:n")
     yield "fetch_step", Kernel("step", 256, "p:host p:step i:n_tokens i:n_outputs i:max_tokens")
@@ -97,12 +107,20 @@ def _kernels() -> Iterator[tuple[str, Kernel]]:
         Kernel(
             "attention",
             64,
-            "p:partials p:positions p:out p:out_q16 i:first_row i:n_heads i:dim i:window i:n_chunks",
+            "p:partials p:positions p:out p:out_q16 i:first_row i:n_heads i:dim i:window i:n_slices",
         ),
     )
 
 
 KERNELS: Mapping[str, Kernel] = MappingProxyType(dict(_kernels()))
+
+
+def kv_row_nbytes(kv_type: str, head_dim: int) -> int:
+    """Bytes of a key or a value of one position (kv.h)."""
+    if kv_type != "q8":
+        return head_dim * {"f16": 2, "f32": 4}[kv_type]
+    n_blocks = -(-head_dim // _KV_BLOCK)
+    return head_dim + -(-n_blocks // 2) * 4
 
 
 def fill(kernel: Kernel, values: Mapping[str, Any]) -> ctypes.Structure:

@@ -63,7 +63,7 @@ def test_every_op_is_the_references(device: HipDevice, model: RandomModel) -> No
         prompt_in_two_slots(),
         actual=device,
         expected=reference,
-        tolerance=lambda op: 2e-5,
+        tolerance=lambda op: 1e-5,
         kv_cache="f32",
     )
     assert_same(found)
@@ -94,7 +94,7 @@ def test_a_context_of_several_chunks_is_the_references(device: HipDevice) -> Non
         steps,
         actual=device,
         expected=ReferenceDevice.open(None),
-        tolerance=lambda op: 2e-5,
+        tolerance=lambda op: 1e-5,
         kv_cache="f32",
     )
     assert_same(found)
@@ -129,7 +129,7 @@ def test_rows_that_attention_has_no_room_for_at_once_come_in_parts(
     np.testing.assert_array_equal(run_chunks(device, model, "f16", 11, 11).view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize(("dtype", "kv_cache"), [("f16", "f16"), ("q4_1", "f32"), ("q6_k", "f16")])
+@pytest.mark.parametrize(("dtype", "kv_cache"), [("f16", "f16"), ("q4_1", "f32"), ("q6_k", "q8")])
 def test_chunks_do_not_change_a_bit(device: HipDevice, dtype: str, kv_cache: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1)
     whole = run_chunks(device, model, kv_cache, 11, 11)
@@ -158,13 +158,13 @@ def test_what_shares_the_step_does_not_change_a_bit(device: HipDevice) -> None:
 
 def test_a_copied_state_goes_on_as_the_original(device: HipDevice) -> None:
     # Several heads: each has a plane of its own, and the last one's lies far from the first one's.
-    program, tensors = RandomModel(n_layers=2, n_embd=48, n_ff=32, n_heads=3, n_kv_heads=3).build()
-    limits = Limits(max_tokens=37, max_outputs=37, n_slots=3, max_seq=64)
+    program, tensors = RandomModel(n_layers=2, n_embd=32, n_ff=32, n_heads=2, n_kv_heads=2).build()
+    limits = Limits(max_tokens=37, max_outputs=37, n_slots=3, max_seq=64, kv_cache="q8")
     executable = device.load(program, tensors, limits, on_progress=lambda fraction: None)
     executable.run(make_step(TOKENS[:37], slot=0), CancelFlag())
     expected = executable.run(make_step(TOKENS[37:40], start=37, slot=0), CancelFlag()).whole().copy()
     # What the copy does not replace is another sequence's.
-    executable.run(make_step(TOKENS[50:87], slot=2), CancelFlag())
+    executable.run(make_step(TOKENS[50:56], slot=2), CancelFlag())
     executable.copy_state(0, 2, 37)
     found = executable.run(make_step(TOKENS[37:40], start=37, slot=2), CancelFlag()).whole().copy()
     executable.close()
@@ -233,8 +233,8 @@ def test_what_the_kernels_cannot_do_is_refused_before_anything_is_taken(device: 
     with pytest.raises(DeviceError, match="heads of 12"):
         device.load_nbytes(program, limits)
     program, _ = RandomModel().build()
-    with pytest.raises(DeviceError, match="no q8 KV cache"):
-        device.load_nbytes(program, Limits(max_tokens=1, max_outputs=1, n_slots=1, max_seq=8, kv_cache="q8"))
+    with pytest.raises(DeviceError, match="no q4 KV cache"):
+        device.load_nbytes(program, Limits(max_tokens=1, max_outputs=1, n_slots=1, max_seq=8, kv_cache="q4"))
 
 
 def test_a_set_flag_cancels_a_step(device: HipDevice) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from devices.differential import make_step
@@ -119,6 +120,18 @@ def test_a_repeated_decode_step_is_one_launch_of_the_same_bits(
     assert library.calls["hipGraphLaunch"] == library.calls["hipStreamSynchronize"] == 4
     assert library.calls["hipStreamBeginCapture"] == 0
     assert library.calls["hipGraphExecDestroy"] == 1
+
+
+def test_the_highest_logits_come_by_a_graph_as_well(library: WatchedLibrary) -> None:
+    answers = []
+    for graphs in (False, True):
+        with loaded(library, graphs=graphs) as executable:
+            steps = [attrs.evolve(make_step([TOKENS[at]], start=at), n_best=3, whole=False) for at in range(5)]
+            found = [executable.run(step, CancelFlag()).best for step in steps]
+            answers.append([(best.ids.tobytes(), best.values.tobytes()) for best in found if best])
+        assert library.calls["hipGraphLaunch"] == 4 * graphs
+    assert len(set(answers[0])) == 5
+    assert answers[0] == answers[1]
 
 
 def test_prompts_are_never_captured(library: WatchedLibrary) -> None:

@@ -271,8 +271,8 @@ def _signs(entry: Entry, modifiers: dict[str, str], n_sources: int) -> Iterator[
 def _dpp_and_sdwa(entry: Entry, modifiers: dict[str, str]) -> Iterator[str]:
     control = next(filter(None, (_dpp_control(*pair) for pair in modifiers.items())), None)
     if "dpp8" in modifiers:
-        if control != entry.extra:
-            yield f"DPP8 {entry.extra:#x}"
+        if (control, "fi" in modifiers) != (entry.extra, bool(entry.flags & DPP_FETCH_INACTIVE)):
+            yield f"DPP8 {entry.extra:#x} {entry.flags}"
     elif control is not None:
         written = (
             control,

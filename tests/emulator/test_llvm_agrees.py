@@ -45,6 +45,37 @@ def test_samples_are_read_as_llvm_reads_them(arch: str) -> None:
     assert list(compare(arch, given)) == []
 
 
+@pytest.mark.parametrize(
+    ("arch", "data", "text"),
+    [
+        ("gfx1030", "e902027e02773905", "v_mov_b32_dpp v1, v2 dpp8:[7,6,5,4,3,2,1,0]"),
+        ("gfx1030", "79a88cbf", "s_waitcnt vmcnt(41) lgkmcnt(40)"),
+        ("gfx1030", "fa060206021395a5", "v_add_f32_dpp v1, -v2, |v3| row_shr:3 row_mask:0xa bank_mask:0x5 fi:1"),
+        ("gfx1030", "fb8f30dc02000401", "global_load_dword v1, v2, s[4:5] offset:-5"),
+        ("gfx1030", "01804bd5ff040e8cdb0f4940", "v_fma_f32 v1, 0x40490fdb, v2, -v3 clamp mul:2"),
+        ("gfx1030", "f904027c01840502", "v_cmp_lt_f32_sdwa s4, v1, v2 src0_sel:WORD_1 src1_sel:BYTE_2"),
+        ("gfx1030", "040120f4000000f8", "s_buffer_load_dword s4, s[8:11], m0"),
+        ("gfx1030", "000030dc02007d01", "flat_load_dword v1, v[2:3]"),
+        ("gfx1030", "101030e002010203", "buffer_load_dword v1, v2, s[8:11], s3 offen offset:16"),
+        ("gfx1100", "ea02027e02773905", "v_mov_b32_dpp v1, v2 dpp8:[7,6,5,4,3,2,1,0] fi:1"),
+        ("gfx1201", "e906022c02d1581f", "v_max_num_f32_dpp v1, v2, v3 dpp8:[1,2,3,4,5,6,7,0]"),
+        ("gfx906", "79898cbf", "s_waitcnt vmcnt(41) lgkmcnt(9)"),
+        ("gfx906", "02070230db0f4940", "v_madak_f32 v1, v2, v3, 0x40490fdb"),
+        ("gfx906", "0207022edb0f4940", "v_madmk_f32 v1, v2, 0x40490fdb, v3"),
+        ("gfx906", "02070208", "v_mul_legacy_f32_e32 v1, v2, v3"),
+        ("gfx90a", "040d0408", "v_fmac_f64_e32 v[2:3], v[4:5], v[6:7]"),
+        ("gfx90a", "0080ecd302070204", "v_mfma_f32_32x32x4bf16 a[0:15], v2, v3, a[0:15]"),
+        (
+            "gfx942",
+            "f902027e02110b00",
+            "v_mov_b32_sdwa v1, sext(v2) dst_sel:BYTE_1 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_3",
+        ),
+    ],
+)
+def test_what_no_kernel_holds_is_read_as_llvm_reads_it(arch: str, data: str, text: str) -> None:
+    assert list(compare(arch, [(bytes.fromhex(data), text)])) == []
+
+
 @functools.cache
 def by_text(arch: str) -> dict[str, bytes]:
     return {text: data for data, text in samples(arch)}

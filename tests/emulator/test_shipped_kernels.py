@@ -23,8 +23,10 @@ from hipfire.kernels import build_hip
 pytestmark = pytest.mark.slow  # code objects are translated
 
 TOKENS = [(7 * i * i + 3 * i + 11) % 131 for i in range(200)]
-ROUNDING = 2e-5
+ROUNDING = 1e-5
 """Part of an output's rms: the arithmetic is float32, only the order of additions differs."""
+ROUNDING_OF_PRODUCTS = 2e-5
+"""After a product with wide rows, whose rounding the gate behind it enlarges."""
 
 SHAPES = [
     RandomModel(n_heads=6, n_kv_heads=1, head_dim=24, n_embd=40, n_ff=52, tied=False, biases=True, n_layers=1),
@@ -33,7 +35,9 @@ SHAPES = [
 ]
 
 
-def differences(device: HipDevice, model: RandomModel, steps: list[Step], kv_cache: str = "f32") -> list[OpDifference]:
+def differences(
+    device: HipDevice, model: RandomModel, steps: list[Step], kv_cache: str = "f32", rounding: float = ROUNDING
+) -> list[OpDifference]:
     program, tensors = model.build()
     return compare(
         program,
@@ -42,7 +46,7 @@ def differences(device: HipDevice, model: RandomModel, steps: list[Step], kv_cac
         actual=device,
         expected=ReferenceDevice.open(None),
         # Keys and values of 11 bits where they are float16.
-        tolerance=lambda op: ROUNDING if kv_cache == "f32" else 5e-3,
+        tolerance=lambda op: rounding if kv_cache == "f32" else 5e-3,
         kv_cache=kv_cache,
     )
 
@@ -69,7 +73,8 @@ def test_a_context_of_several_chunks_is_the_references(open_hip: OpenDevice, arc
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_format_is_the_references(open_hip: OpenDevice, arch: str, dtype: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1, n_vocab=41)
-    assert_same(differences(open_hip(arch), model, [make_step([3, 40, 30, 7, 39]), make_step([8], start=5)]))
+    steps = [make_step([3, 40, 30, 7, 39]), make_step([8], start=5)]
+    assert_same(differences(open_hip(arch), model, steps, rounding=ROUNDING_OF_PRODUCTS))
 
 
 def test_the_best_logits_are_found_on_the_device(open_hip: OpenDevice, arch: str) -> None:
@@ -90,7 +95,12 @@ FAULTS = {
     ),
     "a missing barrier": ("hip.h", "    meet();\n    float result", "    float result"),
     "the scale of another part": ("embed.hip", "m *= (float)tile[8 + row];", "m *= (float)tile[row];"),
-    "a mask off by one": ("attention.hip", "at < seen.to", "at < seen.to - 1"),
+    "a mask off by one": ("attention.hip", "position < seen.to;", "position < seen.to - 1;"),
+    "a part of the values is left out": (
+        "attention.hip",
+        "part = 1; part < mine.n_parts",
+        "part = 2; part < mine.n_parts",
+    ),
 }
 
 

@@ -6,6 +6,7 @@
 #define __global__
 #define __device__
 #define __shared__ static
+#define CONSTANT
 #define KERNEL(n) extern "C"
 #define INLINE static inline
 
@@ -38,5 +39,8 @@ template <int MASK> INLINE int word_from_lane_xor(int x)
     return host_exchanged[parity][self ^ MASK];
 }
 
-INLINE uint32_t opaque(uint32_t word) { return word; }
+template <typename T> INLINE T opaque(T x) { return x; }
+INLINE int opaque_scalar(int x) { return x; }
+INLINE int after(int offset, float) { return offset; }
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
+template <typename T> INLINE const T *constant(const T *p) { return p; }

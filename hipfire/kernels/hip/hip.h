@@ -12,6 +12,7 @@
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
+#define CONSTANT __attribute__((address_space(4)))
 
 #pragma clang force_cuda_host_device begin
 #include "../layout.h"
@@ -49,6 +50,10 @@ template <int MASK> INLINE int word_from_lane_xor(int x)
 
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
 
+/* Memory that nobody writes while the kernel runs, read at addresses that a wave's threads have in common: it goes through
+ * the scalar cache into scalar registers. */
+template <typename T> INLINE const CONSTANT T *constant(const T *p) { return (const CONSTANT T *)(uintptr_t)p; }
+
 /* The same word, of which the compiler no longer knows how it was made: it keeps the mask whole, so that its bytes
  * become floats by one instruction each, instead of cutting every one of them out of the unmasked word first. */
 INLINE uint32_t opaque(uint32_t word)
@@ -56,10 +61,32 @@ INLINE uint32_t opaque(uint32_t word)
     asm("" : "+v"(word));
     return word;
 }
+
+/* The same number or pointer: what is made of it is made where it is used, and kept in no registers until then. */
+INLINE int opaque_scalar(int x)
+{
+    asm("" : "+s"(x));
+    return x;
+}
+
+template <typename T> INLINE const CONSTANT T *opaque(const CONSTANT T *p)
+{
+    asm("" : "+s"(p));
+    return p;
+}
+
+/* The same number, which is not to be had before x is: it holds loads back for which there would be no registers. */
+INLINE int after(int offset, float x)
+{
+    asm("" : "+s"(offset) : "v"(x));
+    return offset;
+}
 #endif
 
 typedef _Float16 half;
+typedef float float2 __attribute__((ext_vector_type(2)));
 typedef float float4 __attribute__((ext_vector_type(4)));
+typedef float float8 __attribute__((ext_vector_type(8)));
 typedef int int4 __attribute__((ext_vector_type(4)));
 typedef uint32_t uint2 __attribute__((ext_vector_type(2)));
 typedef uint32_t uint4 __attribute__((ext_vector_type(4)));
@@ -83,7 +110,11 @@ template <int MASK, typename T> INLINE T from_lane_xor(T x)
     return __builtin_bit_cast(T, word_from_lane_xor<MASK>(__builtin_bit_cast(int, x)));
 }
 
+enum { MAX_HEAD_DIM = 512 };
+
 INLINE float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+INLINE float2 fma_of(float2 a, float2 b, float2 c) { return __builtin_elementwise_fma(a, b, c); }
+INLINE float4 fma_of(float4 a, float4 b, float4 c) { return __builtin_elementwise_fma(a, b, c); }
 INLINE float max_of(float a, float b) { return __builtin_fmaxf(a, b); }
 INLINE uint32_t max_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
 

@@ -1,7 +1,8 @@
 /* The ops that treat each row by itself: norms, gates, RoPE, the choice of rows. A thread has four columns at a time. */
 #include "activations.h"
+#include "kv.h"
 
-enum { N_THREADS = 256, QUAD_THREADS = 64, HEAD_THREADS = 64, MAX_HEAD_DIM = 256, MAX_WAVES = 8 };
+enum { N_THREADS = 256, QUAD_THREADS = 64, HEAD_THREADS = 64, MAX_WAVES = 8 };
 
 template <int THREADS> INLINE float inverse_rms(const float *x, int n, float eps, float *waves)
 {
@@ -137,9 +138,8 @@ INLINE void rotate(const rope *to, const float *x, const float *norm, const floa
     meet();
 }
 
-/* Rotate Q to out, K to keys; V goes to values as it is. A workgroup has a head of a row; where the state's elements
- * lie is written in attention.hip. */
-template <typename T> INLINE void store_head(const rope *to, T *keys, T *values, float *head, float *waves)
+/* Rotate Q to out, K to keys; V goes to values as it is. A workgroup has a head of a row. */
+template <typename Kv> INLINE void store_head(const rope *to, uint8_t *keys, uint8_t *values, float *head, float *waves)
 {
     const int h = block_x(), dim = to->dim, n_all = to->n_heads + 2 * to->n_kv_heads;
     const int64_t row = block_y();
@@ -152,26 +152,25 @@ template <typename T> INLINE void store_head(const rope *to, T *keys, T *values,
     }
     const int kv_head = (h - to->n_heads) % to->n_kv_heads, position = to->positions[row];
     const int64_t plane = ((int64_t)to->slots[row] * to->n_kv_heads + kv_head) * to->max_seq;
+    const int row_nbytes = Kv::row_nbytes(dim);
     if (h - to->n_heads < to->n_kv_heads) {
         rotate(to, x, to->k_norm, angles, head, waves);
-        for (int i = thread(); i < dim; i += HEAD_THREADS)
-            keys[(plane + position / 32 * 32) * dim + (i / 8 * 32 + position % 32) * 8 + i % 8] = (T)head[i];
+        uint8_t *tile = keys + (plane + position / KV_TILE * KV_TILE) * row_nbytes;
+        Kv::template store_key<HEAD_THREADS>(tile, dim, position, head);
     } else {
-        for (int i = thread(); i < dim; i += HEAD_THREADS)
-            values[(plane + position) * dim + i] = (T)x[i];
+        Kv::template store_value<HEAD_THREADS>(values + (plane + position) * row_nbytes, dim, x);
     }
 }
 
-#define ROPE_STORE(name, T)                                                                                           \
-    KERNEL(HEAD_THREADS)                                                                                              \
-    void rope_store_##name(const float *qkv, const float *angles, const float *q_norm, const float *k_norm,           \
-                           float *out, const int *positions, const int *slots, T *keys, T *values, int n_heads,       \
-                           int n_kv_heads, int dim, int n_rot, int interleaved, int max_seq, float eps)               \
-    {                                                                                                                 \
-        __shared__ float head[MAX_HEAD_DIM], waves[MAX_WAVES];                                                        \
-        const rope to = {qkv, angles, q_norm, k_norm, out, positions, slots, n_heads, n_kv_heads,                     \
-                         dim, n_rot,  interleaved, max_seq, eps};                                                     \
-        store_head<T>(&to, keys, values, head, waves);                                                                \
+#define ROPE_STORE(name, Kv)                                                                                         \
+    KERNEL(HEAD_THREADS)                                                                                             \
+    void rope_store_##name(const float *qkv, const float *angles, const float *q_norm, const float *k_norm,          \
+                           float *out, const int *positions, const int *slots, uint8_t *keys, uint8_t *values,       \
+                           int n_heads, int n_kv_heads, int dim, int n_rot, int interleaved, int max_seq, float eps) \
+    {                                                                                                                \
+        __shared__ float head[MAX_HEAD_DIM], waves[MAX_WAVES];                                                       \
+        const rope to = {qkv, angles, q_norm, k_norm, out, positions, slots, n_heads, n_kv_heads,                    \
+                         dim, n_rot,  interleaved, max_seq, eps};                                                    \
+        store_head<Kv>(&to, keys, values, head, waves);                                                              \
     }
-ROPE_STORE(f16, half)
-ROPE_STORE(f32, float)
+KV_TYPES(ROPE_STORE)
