@@ -10,7 +10,7 @@ from hipfire.catalog.store import open_store
 from hipfire.cli.downloads import resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_nothing
-from hipfire.cli.options import setting_option, settings_of
+from hipfire.cli.options import WholeNumber, setting_option, settings_of
 from hipfire.cli.report import sole_cause
 from hipfire.cli.tags import any_tag
 from hipfire.config.environment import Environment
@@ -30,15 +30,15 @@ from hipfire.lifecycle.processes import SERVE, find_processes
 @click.option(
     "-p",
     "--prompt-tokens",
-    type=click.IntRange(1, 1 << 20),
+    type=WholeNumber(1, 1 << 20),
     default=512,
     metavar="N",
     help="Length of the prompt.  [512]",
 )
 @click.option(
-    "-n", "--tokens", type=click.IntRange(2, 1 << 20), default=128, metavar="N", help="Length of the answer.  [128]"
+    "-n", "--tokens", type=WholeNumber(2, 1 << 20), default=128, metavar="N", help="Length of the answer.  [128]"
 )
-@click.option("-r", "--runs", type=click.IntRange(1, 1000), default=5, metavar="N", help="Runs that count.  [5]")
+@click.option("-r", "--runs", type=WholeNumber(1, 1000), default=5, metavar="N", help="Runs that count.  [5]")
 @setting_option("hardware.device", "--device")
 @setting_option("hardware.threads", "--threads")
 @setting_option("memory.kv_cache", "--kv-mode")

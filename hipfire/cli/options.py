@@ -37,6 +37,17 @@ class SettingType(click.ParamType[str]):
         return [CompletionItem(choice) for choice in SETTINGS[self.key].choices if choice.startswith(incomplete)]
 
 
+class WholeNumber(click.IntRange):
+    """A whole number in a range, and an error that says which."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number: int = super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"it must be a whole number from {self.min} to {self.max}, not {value}", param, ctx)
+        return number
+
+
 def setting_option(key: str, *names: str, help_text: str | None = None) -> Callable[[Any], Any]:
     """A flag for a setting. The command's function does not get it: see `settings_of`."""
 

@@ -11,7 +11,7 @@ from hipfire.catalog.store import open_store
 from hipfire.cli.downloads import name_for_serve, resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.key import key_of
-from hipfire.cli.options import flag_option, setting_option, settings_of
+from hipfire.cli.options import WholeNumber, flag_option, setting_option, settings_of
 from hipfire.cli.question import Listener, Outcome, Turn, prompt_of, question_of, system_of
 from hipfire.cli.remote import ask_serve, find_serve
 from hipfire.cli.tags import any_tag
@@ -42,7 +42,7 @@ _MAX_PIPED_NBYTES = 64 << 20
 @setting_option("generation.top_p", "--top-p")
 @setting_option("generation.top_k", "--top-k")
 @setting_option("generation.repeat_penalty", "--repeat-penalty")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="NUMBER", help="Makes the answer repeatable.")
+@click.option("--seed", type=WholeNumber(0, 2**64 - 1), metavar="NUMBER", help="Makes the answer repeatable.")
 @setting_option("prompt.system", "--system")
 @click.option(
     "--image", "images", multiple=True, metavar="FILE", help="A picture to look at. No model of this build has eyes."

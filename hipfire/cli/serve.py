@@ -18,7 +18,7 @@ from hipfire.catalog.store import Store, open_store
 from hipfire.cli.downloads import pull_for_request, resolve_or_pull
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.logs import log_to_file, log_to_stderr
-from hipfire.cli.options import flag_option, give_flag, setting_option, settings_of
+from hipfire.cli.options import WholeNumber, flag_option, give_flag, setting_option, settings_of
 from hipfire.cli.tags import any_tag
 from hipfire.cli.where import read_where
 from hipfire.config.environment import Environment
@@ -122,7 +122,7 @@ def _note_where(ctx: click.Context, param: click.Parameter, words: Sequence[str]
 @setting_option("hardware.threads", "--threads")
 @click.option(
     "--tp",
-    type=click.IntRange(1, 64),
+    type=WholeNumber(1, 64),
     callback=_refuse_more_than_one_device,
     expose_value=False,
     metavar="N",

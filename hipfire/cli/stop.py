@@ -7,7 +7,7 @@ import click
 
 from hipfire.cli.help import ExampledCommand
 from hipfire.cli.key import known_key
-from hipfire.cli.options import settings_of
+from hipfire.cli.options import WholeNumber, settings_of
 from hipfire.config.environment import Environment
 from hipfire.errors import ConfigError
 from hipfire.lifecycle.endpoint import Endpoint
@@ -33,7 +33,7 @@ _GRACE_S = 5.0
         ("hipfire stop --all", "every serve and every download"),
     ],
 )
-@click.argument("port", required=False, type=click.IntRange(1, 65535))
+@click.argument("port", required=False, type=WholeNumber(1, 65535))
 @click.option("--force", is_flag=True, help="Kill what does not end within 5 seconds, engines too.")
 @click.option("--all", "everything", is_flag=True, help="Every serve, and downloads too.")
 @click.pass_context

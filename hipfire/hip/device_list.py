@@ -57,7 +57,8 @@ def _info(library: HipLibrary, index: int) -> GpuInfo:
         pci=pci.value.decode().lower(),
         uuid=_uuid(library, index),
         total_nbytes=struct.unpack_from("=Q", properties, layout.total_memory)[0],
-        n_compute_units=struct.unpack_from("=i", properties, layout.n_compute_units)[0],
+        # What goes by their number should do for a card that does not tell it.
+        n_compute_units=max(struct.unpack_from("=i", properties, layout.n_compute_units)[0], 1),
         integrated=bool(struct.unpack_from("=i", properties, layout.integrated)[0]),
     )
 

@@ -47,7 +47,8 @@ def _listen(listener: socket.socket, address: tuple[object, ...], *, wildcard: b
 def _bind_error(error: OSError, address: tuple[object, ...], home: Path) -> BindError:
     host, port, *_ = address
     if error.errno != errno.EADDRINUSE:
-        return BindError(f"cannot listen on {host} port {port}: {error.strerror}")
+        hint = "it is no address of this machine" if error.errno == errno.EADDRNOTAVAIL else None
+        return BindError(f"cannot listen on {host} port {port}: {error.strerror}", hint=hint)
     hint = "another serve? choose another port: hipfire serve 11436"
     for process in find_processes(home):
         if process.role == SERVE and process.port == port:

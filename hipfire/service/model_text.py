@@ -47,16 +47,17 @@ def read_model_text(model: InstalledModel, settings: Settings) -> ModelText:
     no template.
     """
     with open_checkpoint(model.path) as checkpoint:
-        tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
         source = checkpoint.metadata.get("tokenizer.chat_template")
+        if settings.prompt.chat_template is not None:
+            source = _read_template(Path(settings.prompt.chat_template))
+        if not isinstance(source, str):
+            # Before the tokenizer, which takes seconds for a large vocabulary.
+            raise does_not_chat(model.tag)
+        tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
         arch = str(checkpoint.metadata.get("general.architecture", ""))
         bos = _token_text(checkpoint.metadata, tokenizer.bos_id)
         eos = _token_text(checkpoint.metadata, checkpoint.metadata.get("tokenizer.ggml.eos_token_id"))
         recommended = file_layer(checkpoint.metadata, place=str(model.path))
-    if settings.prompt.chat_template is not None:
-        source = _read_template(Path(settings.prompt.chat_template))
-    if not isinstance(source, str):
-        raise does_not_chat(model.tag)
     template = ChatTemplate(source, bos_token=bos, eos_token=eos)
     # One that cannot even take this is found out now, and not when it has cost somebody the model that is loaded.
     encode_chat(template, tokenizer, [{"role": "user", "content": "Hello"}])

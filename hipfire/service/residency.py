@@ -163,7 +163,9 @@ class Residency:
             self._resident = await self._loaded(loading.model)
             log.info("%s is loaded on %s", loading.model.tag, self._resident.engine.device)
         except HipfireError as error:
-            log.error("%s could not be loaded: %s", loading.model.tag, error)
+            text = str(error)
+            # Many errors begin with the model that they are of.
+            log.error("%s", text if text.startswith(loading.model.tag) else f"{loading.model.tag}: {text}")
             loading.error = error
         except Exception as error:
             # A file can be broken in ways that its readers did not think of: that ends the load, not the server.

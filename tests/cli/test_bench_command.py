@@ -64,8 +64,8 @@ def test_an_interrupt_leaves_no_process(program: Program) -> None:
     ("args", "status", "error"),
     [
         (["nothing"], 1, "there is no model 'nothing'"),
-        ([str(TINY), "-r", "0"], 2, "invalid value for '-r' / '--runs': 0 is not in the range 1<=x<=1000."),
-        ([str(TINY), "-n", "1"], 2, "invalid value for '-n' / '--tokens': 1 is not in the range"),
+        ([str(TINY), "-r", "0"], 2, "invalid value for '-r' / '--runs': it must be a whole number from 1 to 1000"),
+        ([str(TINY), "-n", "1"], 2, "invalid value for '-n' / '--tokens': it must be a whole number from 2 to 1048576"),
         ([str(TINY), "--threads", "0"], 2, "invalid value for '--threads': it must be a whole number from 1 to 1024"),
     ],
 )

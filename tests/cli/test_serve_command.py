@@ -127,8 +127,16 @@ def test_without_prewarming_the_first_request_loads(program: Program, port: int)
         (["70000"], 2, "PORT: serve.port must be a whole number from 1 to 65535, not 70000 (see hipfire serve --help)"),
         (["1", "2"], 2, "there are two ports, 1 and 2 (see hipfire serve --help)"),
         (["--tp", "2"], 1, "--tp 2: this build runs a model on one device (leave --tp out)"),
-        (["--tp", "65"], 2, "invalid value for '--tp': 65 is not in the range 1<=x<=64 (see hipfire serve --help)"),
-        (["203.0.113.1", "9"], 1, "cannot listen on 203.0.113.1 port 9: Cannot assign requested address"),
+        (
+            ["--tp", "65"],
+            2,
+            "invalid value for '--tp': it must be a whole number from 1 to 64, not 65 (see hipfire serve --help)",
+        ),
+        (
+            ["203.0.113.1", "9"],
+            1,
+            "cannot listen on 203.0.113.1 port 9: Cannot assign requested address (it is no address of this machine)",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_one_line(args: list[str], status: int, error: str, program: Program) -> None:
@@ -151,8 +159,8 @@ def test_a_model_that_cannot_be_loaded_is_said_and_the_server_stays(program: Pro
     broken = program.home / "broken.gguf"
     broken.write_bytes(TINY.read_bytes()[:-1000])
     process = program.start("serve", str(broken), str(port))
-    error = read_until(process, "could not be loaded").splitlines()[-1]
-    assert "ends after" in error
+    error = read_until(process, "ends after").splitlines()[-1]
+    assert error.count(str(broken)) == 1
     assert (
         read_until(process, "stays up")
         .splitlines()[-1]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hipfire.devices.hip import HipDevice
 from hipfire.dtypes import DTYPES
-from hipfire.kernels.hip_table import Q16_TILE_NBYTES
+from hipfire.kernels.hip_table import Q16_TILE_NBYTES, STATS
 from hipfire.kernels.linear_kinds import QUANTISED_KINDS
 
 pytestmark = pytest.mark.slow  # the kernels are compiled
@@ -87,9 +87,9 @@ def test_a_gate_writes_its_rows_as_integers_too(hip_device: HipDevice, activatio
 
 @pytest.mark.parametrize("dim", [32, 96, 256])
 def test_attention_writes_its_rows_as_integers_too(hip_device: HipDevice, dim: int) -> None:
-    partials = np.random.default_rng(dim).standard_normal((2, 3, 2, dim + 2)).astype(np.float32)
+    partials = np.random.default_rng(dim).standard_normal((2, 3, 2, STATS + dim)).astype(np.float32)
     out, out_q16 = np.empty((2, 3 * dim), np.float32), np.empty((2, 3 * dim // 32), ACTIVATIONS)
-    shared = {"positions": np.array([5, 200], np.int32), "first_row": 0, "n_heads": 3, "window": 0, "n_chunks": 2}
+    shared = {"positions": np.array([5, 200], np.int32), "first_row": 0, "n_heads": 3, "window": 0, "n_slices": 2}
     with KernelCalls(hip_device) as call:
         call("attention_join", (3, 2), partials=partials, out=out, out_q16=out_q16, dim=dim, **shared)
     assert_bits(out_q16, quantised(out))

@@ -216,7 +216,9 @@ int hipGetDeviceProperties(void *out, int index) { return (void)out, (void)index
 int hipGetDevicePropertiesR0600(char *out, int index)
 {
     const uint64_t total = TOTAL_NBYTES;
+    const int32_t n_compute_units = 2;
     memset(out, 0, 1472);
+    memcpy(out + 388, &n_compute_units, sizeof n_compute_units);
     strcpy(out, "this CPU");
     memcpy(out + 288, &total, sizeof total);
     strcpy(out + 1160, ARCH);
