@@ -17,7 +17,8 @@ from hipfire.kernels.roofline import GROUP, roofline
 
 Row = dict[str, Any]
 
-CAPTION = f"Attention of one token over {N_POSITIONS} positions, {N_HEADS} heads and {N_KV_HEADS} KV heads of {HEAD_DIM} dims."
+_HEADS = f"{N_HEADS} heads and {N_KV_HEADS} KV heads of {HEAD_DIM} dims"
+CAPTION = f"Attention of one token over {N_POSITIONS} positions, {_HEADS}."
 _TIMES = ("vector", "issue", "cache", "latency")
 
 
