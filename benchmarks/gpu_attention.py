@@ -154,6 +154,8 @@ def launches(runtime: Runtime, layer: Layer) -> list[LaunchSpec]:
         max_seq=n_chunks * CHUNK,
         lists=0,
         best=0,
+        arch="gfx1100",
+        n_compute_units=1,
     )
     return LOWER[ops.Attention](op, at, StepShape(n_tokens=layer.n_rows, n_outputs=1, n_chunks=n_chunks))
 

@@ -311,6 +311,8 @@ class HipExecutable:
             max_seq=sizes.max_seq,
             lists=runtime.allocate(sizes.lists, "the highest logits"),
             best=runtime.allocate(sizes.best, "the highest logits"),
+            arch=device.gpu.arch,
+            n_compute_units=device.gpu.n_compute_units,
         )
         runtime.synchronize()
 

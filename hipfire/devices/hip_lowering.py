@@ -10,13 +10,11 @@ import attrs
 
 from hipfire.devices.arena import Plan
 from hipfire.devices.hip_plan import quantises_in_passing
-from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, QUERIES_AT_ONCE, ROWS_AT_ONCE, SLICE, STATS
+from hipfire.kernels.hip_table import CHUNK, KERNELS, QUAD, QUERIES_AT_ONCE, SLICE, STATS
+from hipfire.kernels.linear_kinds import GROUP, choose_kind, kinds_of
 from hipfire.program import ops
 from hipfire.program.operands import Buffer, Symbol, Weight
 from hipfire.program.program import Program
-
-GROUP = 8
-"""Outputs of a workgroup of a linear kernel: a packed row group (layout.h)."""
 
 MAX_DECODING = 64
 """Rows of a step that each are of another sequence. A guess that is wrong costs time only."""
@@ -84,6 +82,8 @@ class Addresses:
     """The highest logits of every slice of the vocabulary."""
     best: int
     """Of every output row the highest logits: an id (int32) and a value (float32) each."""
+    arch: str
+    n_compute_units: int
 
     def buffer(self, buffer: Buffer | None) -> int | None:
         """A buffer's floats; null for none."""
@@ -193,24 +193,25 @@ def _rms_norm(op: ops.RmsNorm, at: Addresses, shape: StepShape) -> list[LaunchSp
 
 def _linear(op: ops.Linear, at: Addresses, shape: StepShape) -> list[LaunchSpec]:
     n_rows = shape.n_rows(op.out)
-    rows_at_once = max(rows for rows in ROWS_AT_ONCE if rows <= n_rows)
     launches, column = [], 0
     for weights, bias in _runs(op, at):
-        n_out, n_in = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
+        dtype, n_out = weights[0].dtype, sum(weight.shape[0] for weight in weights)
         arguments = {
             "packed": at.weight(weights[0]),
-            "x": at.buffer(op.x),
+            **({"x_q16": at.q16(op.x)} if dtype.is_quantised else {"x": at.buffer(op.x)}),
             "bias": at.weight(bias),
             "residual": at.buffer(op.residual),
             "out": at.buffer(op.out),
             "n_out": n_out,
-            "n_in": n_in,
+            "n_in": op.x.width,
             "width_out": op.out.width,
             "column": column,
             "n_rows": n_rows,
         }
-        grid = (_blocks(n_out, GROUP), _blocks(n_rows, rows_at_once), 1)
-        launches.append(LaunchSpec(f"linear_{weights[0].dtype.name}_x{rows_at_once}", grid, arguments))
+        name = choose_kind(dtype, n_out=n_out, n_rows=n_rows, arch=at.arch, n_compute_units=at.n_compute_units)
+        kind = kinds_of(dtype)[name]
+        grid = (_blocks(n_out, GROUP * kind.n_groups), _blocks(n_rows, kind.n_rows), 1)
+        launches.append(LaunchSpec(f"linear_{dtype.name}_{name}", grid, arguments))
         column += n_out
     return launches
 

@@ -25,6 +25,20 @@ def quantises_in_passing(op: ops.Op) -> bool:
     return isinstance(op, ops.RmsNorm | ops.Gated)
 
 
+def floats_read(program: Program) -> set[str]:
+    """Names of the buffers that some kernel, or whoever wants the logits, reads as floats."""
+    names = {program.logits.name}
+    for op in program.ops:
+        read = [operand for operand in op.operands() if isinstance(operand, Buffer)]
+        if isinstance(op, ops.Linear) and all(weight.dtype.is_quantised for weight in op.weights):
+            read = [operand for operand in (op.residual,) if operand is not None]
+        names.update(buffer.name for buffer in read)
+        if not quantises_in_passing(op):
+            # A launch of its own reads them, where anybody wants the integers.
+            names.add(op.out.name)
+    return names
+
+
 def plan_program(program: Program, n_rows: Callable[[Buffer], int], *, keep: bool) -> Plan:
     """Where the buffers' forms lie that are read; with `keep` the floats of all: see `plan_buffers`."""
     quantised = {op.x.name for op in program.ops if isinstance(op, ops.Linear) and reads_q16(op)}
@@ -32,5 +46,6 @@ def plan_program(program: Program, n_rows: Callable[[Buffer], int], *, keep: boo
         program,
         n_rows,
         lambda buffer: buffer.width // Q16_TILE * Q16_TILE_NBYTES if buffer.name in quantised else 0,
+        without_floats=quantised - floats_read(program),
         keep=keep,
     )

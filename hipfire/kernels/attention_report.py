@@ -13,7 +13,7 @@ from hipfire.kernels.code_object import read_kernels
 from hipfire.kernels.gpu_limits import CARDS
 from hipfire.kernels.hip_table import CHUNK
 from hipfire.kernels.hsaco import code_objects
-from hipfire.kernels.roofline import GROUP, roofline
+from hipfire.kernels.roofline import roofline
 
 Row = dict[str, Any]
 
@@ -32,7 +32,7 @@ def attention_rows(archs: Sequence[str], kernel: str) -> Iterator[Row]:
         for name, counts in read_attention_counts(card.arch).items():
             if kernel not in name:
                 continue
-            found = roofline(counts, infos[name], card, n_out=GROUP * n_workgroups)
+            found = roofline(counts, infos[name], card, n_workgroups=n_workgroups)
             yield {
                 "card": card.name,
                 "arch": card.arch,

@@ -73,7 +73,9 @@ class Card:
     """`clock_hz`: the game clock where AMD gives one, else the peak. `bytes_per_s`: the memory's published bandwidth.
 
     `valu_cycles`: cycles that a SIMD is busy with a vector instruction of one wave. `cache_bytes_per_cycle`: what a
-    compute unit's vector memory path brings to registers.
+    compute unit's vector memory path brings to registers. `matrix_ops_per_cycle`: products and additions of bytes that
+    a compute unit's matrix cores do (for the Radeons AMD's comparison of their generations on gpuopen.com, for the
+    MI300X the data sheet's 2,614.9 TOPS). `matrix_instruction_ops`: those of an instruction that the kernels use.
     """
 
     name: str
@@ -83,6 +85,8 @@ class Card:
     clock_hz: float
     bytes_per_s: float
     valu_cycles: int
+    matrix_ops_per_cycle: int
+    matrix_instruction_ops: int = 8192
     cache_bytes_per_cycle: int = 64
 
     @property
@@ -93,19 +97,20 @@ class Card:
 CARDS = (
     Card(
         name="Radeon RX 7900 XTX", arch="gfx1100", n_compute_units=96, simds_per_unit=2,
-        clock_hz=2.3e9, bytes_per_s=960e9, valu_cycles=1,
+        clock_hz=2.3e9, bytes_per_s=960e9, valu_cycles=1, matrix_ops_per_cycle=512,
     ),
     Card(
         name="Radeon 8060S (Strix Halo)", arch="gfx1151", n_compute_units=40, simds_per_unit=2,
-        clock_hz=2.9e9, bytes_per_s=256e9, valu_cycles=1,
+        clock_hz=2.9e9, bytes_per_s=256e9, valu_cycles=1, matrix_ops_per_cycle=512,
     ),
     Card(
         name="Radeon RX 9070 XT", arch="gfx1201", n_compute_units=64, simds_per_unit=2,
-        clock_hz=2.4e9, bytes_per_s=640e9, valu_cycles=1,
+        clock_hz=2.4e9, bytes_per_s=640e9, valu_cycles=1, matrix_ops_per_cycle=2048,
     ),
     Card(
         name="Instinct MI300X", arch="gfx942", n_compute_units=304, simds_per_unit=4,
         clock_hz=2.1e9, bytes_per_s=5.3e12, valu_cycles=4,
+        matrix_ops_per_cycle=4096, matrix_instruction_ops=16384,
     ),
 )  # fmt: skip
 """The cards that the roofline is drawn for."""

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from hipfire.dtypes import DTYPES
+from hipfire.kernels.linear_kinds import kinds_of
 
 TARGETS = (
     "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950",
@@ -22,11 +23,8 @@ TARGETS = (
 )  # fmt: skip
 """Architectures that the kernels are compiled for."""
 
-SOURCES = ("linear", "embed", "rows", "attention", "sampling", "step")
+SOURCES = ("linear", "matrix", "embed", "rows", "attention", "sampling", "step")
 """Each kernels/hip/NAME.hip becomes hsaco/ARCHITECTURE/NAME.hsaco."""
-
-ROWS_AT_ONCE = (1, 4)
-"""How many rows of activations a workgroup of a linear kernel may take."""
 
 CHUNK = 128
 """Positions that attention takes at a time, a thread each (attention.hip)."""
@@ -71,7 +69,7 @@ class Kernel:
         return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
-_LINEAR = "p:packed p:x p:bias p:residual p:out i:n_out i:n_in i:width_out i:column i:n_rows"
+_LINEAR = "p:packed p:{x} p:bias p:residual p:out i:n_out i:n_in i:width_out i:column i:n_rows"
 _EMBED = "p:packed p:token_ids p:out i:n_in f:scale"
 _ROPE_STORE = (
     "p:qkv p:angles p:q_norm p:k_norm p:out p:positions p:slots p:keys p:values "
@@ -85,9 +83,10 @@ _ATTENTION = (
 
 
 def _kernels() -> Iterator[tuple[str, Kernel]]:
-    for name in DTYPES:
-        for rows in ROWS_AT_ONCE:
-            yield f"linear_{name}_x{rows}", Kernel("linear", 128, _LINEAR)
+    for name, dtype in DTYPES.items():
+        signature = _LINEAR.format(x="x_q16" if dtype.is_quantised else "x")
+        for kind, of in kinds_of(dtype).items():
+            yield f"linear_{name}_{kind}", Kernel(of.source, of.n_threads, signature)
         yield f"embed_{name}", Kernel("embed", 128, _EMBED)
     for kv in KV_TYPES:
         yield f"rope_store_{kv}", Kernel("rows", 64, _ROPE_STORE)

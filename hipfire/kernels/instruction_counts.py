@@ -27,6 +27,7 @@ _CLASSES = (
     ("lds", r"ds_"),
     ("slow", r"v_(mul_lo|mul_hi_[ui]32(_e\d+)?\b|mad_u64|mad_i64|mad_co_u64|exp|log|rcp|rsq|sqrt|sin|cos)"),
     ("convert", r"v_cvt_"),
+    ("matrix", r"v_(wmma|mfma)_"),
     ("multiply-add", r"v_(pk_)?(fma|mac|mad_f|mad_mix|mul_f|add_f|sub_f|dot)"),
     ("unpack", r"v_(and|or|bfe|bfi|lshr|ashr|perm|xor|align|lshl_or)"),
     ("integer", r"v_(add|sub|lshl|mul_[ui]32|mad_|cmp|cndmask|min|max|mov|readfirstlane|mul_hi_[ui]32_[ui]24)"),
@@ -42,16 +43,18 @@ class StaleCounts(Exception):
 
 @attrs.frozen(kw_only=True)
 class Counts:
-    """Of a matrix of `n_weights` that one row of activations is multiplied with, `weights_nbytes` when packed.
+    """Of a matrix of `n_weights` that `n_rows` rows of activations are multiplied with, `weights_nbytes` when packed.
 
-    `classes`: instructions of all waves. `lane_nbytes`: bytes that a lane loads, summed over the waves. `rounds`: how
-    often a wave went to memory for weights, summed over the waves.
+    `classes`: instructions of all waves. `lane_nbytes`, `lds_nbytes`: bytes that a lane loads from memory, and that it
+    moves to or from LDS, summed over the waves. `rounds`: how often a wave went to memory for weights, summed likewise.
     """
 
     n_weights: int
+    n_rows: int
     weights_nbytes: int
     classes: Mapping[str, int]
     lane_nbytes: int
+    lds_nbytes: int
     rounds: int
 
     @property
@@ -64,12 +67,17 @@ class Counts:
 
 
 def read_counts(arch: str, path: Path = PATH) -> dict[str, Counts]:
-    """By format. KeyError where the architecture was not counted; StaleCounts."""
+    """By kernel. KeyError where the architecture was not counted; StaleCounts."""
     document = json.loads(path.read_text(encoding="utf-8"))
-    if document["objects"][arch] != hashlib.sha256(code_objects(arch)["linear"]).hexdigest():
+    if document["objects"][arch] != object_hashes(arch):
         raise StaleCounts(f"{path.name} is of another build: run benchmarks/gpu_instructions.py")
-    n_out, n_in = document["matrix"]
-    return {dtype: Counts(n_weights=n_out * n_in, **row) for dtype, row in document["counts"][arch].items()}
+    return {kernel: Counts(**row) for kernel, row in document["counts"][arch].items()}
+
+
+def object_hashes(arch: str) -> dict[str, str]:
+    """Of the objects whose kernels are counted, by source."""
+    objects = code_objects(arch)
+    return {source: hashlib.sha256(objects[source]).hexdigest() for source in ("linear", "matrix")}
 
 
 def instruction_class(instruction: str) -> str:
@@ -94,3 +102,11 @@ def load_nbytes(instruction: str) -> int:
     if width.startswith("dword"):
         return 4 * int(width.removeprefix("dword").removeprefix("x") or 1)
     return int(width.removeprefix("b")) // 8
+
+
+def lds_nbytes(instruction: str) -> int:
+    """Bytes that a lane moves to or from LDS by an instruction; 0 for all others."""
+    match = re.match(r"ds_(?:load|store|read|write)(_?2(?:addr|st64)?)?(?:_\w+?)??_b(\d+)", instruction)
+    if match is None:
+        return 0
+    return int(match.group(2)) // 8 * (2 if match.group(1) else 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 from hipfire.errors import DeviceError
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 
 
 class OpKind(enum.IntEnum):

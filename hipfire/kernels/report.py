@@ -1,8 +1,9 @@
 """What the compiled GPU kernels are like: `python -m hipfire.kernels.report`, in a checkout.
 
 Registers, memory, occupancy and code size of every kernel for every architecture; with --roofline what the linear
-kernels and attention should reach on some cards when they decode (kernels/roofline.py says what that is worth). Reads
-the committed objects and the committed instruction counts, needs no GPU, and runs nothing.
+kernels and attention should reach on some cards, decoding (kernels/roofline.py says what that is worth), or with
+--n-rows the linear ones for a prompt (kernels/prefill.py). Reads the committed objects and the committed instruction
+counts, needs no GPU, and runs nothing.
 """
 
 import argparse
@@ -14,14 +15,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hipfire.dtypes import DTYPES
+from hipfire.dtypes import DTYPES, DType
 from hipfire.kernels.attention_report import CAPTION, attention_rows, attention_table
 from hipfire.kernels.code_object import KernelInfo, code_sizes, read_kernels
 from hipfire.kernels.gpu_limits import CARDS, LIMITS, Card, waves_per_simd
 from hipfire.kernels.hip_table import TARGETS
 from hipfire.kernels.hsaco import code_objects
 from hipfire.kernels.instruction_counts import VECTOR_CLASSES, Counts, StaleCounts, read_counts
-from hipfire.kernels.roofline import roofline
+from hipfire.kernels.linear_kinds import GROUP, QUANTISED_KINDS, choose_kind, kinds_of
+from hipfire.kernels.prefill import prefill
+from hipfire.kernels.roofline import Roofline, roofline
 
 AIM = 0.85
 """Of the bandwidth: kernels that the model puts below it are marked."""
@@ -51,26 +54,28 @@ def resource_rows(archs: Sequence[str], kernel: str) -> Iterator[Row]:
 
 
 def roofline_rows(archs: Sequence[str], kernel: str, n_out: int) -> Iterator[Row]:
-    """A row a card and format, for a matrix of `n_out` outputs. Raises StaleCounts."""
+    """A row a card and format, for a matrix of `n_out` outputs and the kernel that it gets. Raises StaleCounts."""
     for card in CARDS:
         if card.arch not in archs:
             continue
-        infos = read_kernels(code_objects(card.arch)["linear"])
-        for dtype, counts in read_counts(card.arch).items():
-            name = f"linear_{dtype}_x1"
+        infos, counts = read_kernels(code_objects(card.arch)["linear"]), read_counts(card.arch)
+        for dtype in DTYPES.values():
+            kind = choose_kind(dtype, n_out=n_out, n_rows=1, arch=card.arch, n_compute_units=card.n_compute_units)
+            name = f"linear_{dtype.name}_{kind}"
             if kernel in name:
-                yield _roofline_row(card, name, dtype, counts, infos[name], n_out)
+                n_workgroups = -(-n_out // (GROUP * kinds_of(dtype)[kind].n_groups))
+                found = roofline(counts[name], infos[name], card, n_workgroups=n_workgroups)
+                yield _roofline_row(card, dtype, counts[name], infos[name], found, n_out)
 
 
-def _roofline_row(card: Card, name: str, dtype: str, counts: Counts, info: KernelInfo, n_out: int) -> Row:
-    found = roofline(counts, info, card, n_out=n_out)
+def _roofline_row(card: Card, dtype: DType, counts: Counts, info: KernelInfo, found: Roofline, n_out: int) -> Row:
     per_weight = info.wave_size / counts.n_weights
     return {
         "card": card.name,
         "arch": card.arch,
-        "kernel": name,
+        "kernel": info.name,
         "n_out": n_out,
-        "file_bytes_per_weight": DTYPES[dtype].block_nbytes / DTYPES[dtype].block,
+        "file_bytes_per_weight": dtype.block_nbytes / dtype.block,
         "bytes_per_weight": counts.bytes_per_weight,
         "instructions_per_weight": counts.n_instructions * per_weight,
         "vector_per_weight": {
@@ -85,6 +90,25 @@ def _roofline_row(card: Card, name: str, dtype: str, counts: Counts, info: Kerne
         "fraction_worst": found.worst,
         "below_aim": found.worst < AIM,
     }
+
+
+def prefill_rows(archs: Sequence[str], kernel: str, n_out: int, n_rows: int) -> Iterator[Row]:
+    """A row a card and quantised format, of the kernel by matrix cores for a matrix and rows. Raises StaleCounts."""
+    of = QUANTISED_KINDS["matrix"]
+    n_workgroups = -(-n_out // (GROUP * of.n_groups)) * -(-n_rows // of.n_rows)
+    for card in CARDS:
+        if card.arch not in archs:
+            continue
+        infos, counts = read_kernels(code_objects(card.arch)["matrix"]), read_counts(card.arch)
+        for name, info in infos.items():
+            if kernel in name:
+                found = prefill(counts[name], info, card, n_workgroups=n_workgroups)
+                yield {
+                    "card": card.name, "arch": card.arch, "kernel": name, "n_out": n_out, "n_rows": n_rows,
+                    "matrix": found.matrix, "vector": found.vector, "lds": found.lds, "cache": found.cache,
+                    "filled": found.filled, "bound": found.bound,
+                    "fraction_best": found.best, "fraction_worst": found.worst,
+                }  # fmt: skip
 
 
 def _resource_table(rows: Sequence[Row]) -> Table:
@@ -131,24 +155,40 @@ def _write_roofline(console: Console, rows: Sequence[Row]) -> None:
         console.print(f"  {arch}: {', '.join(below) or 'none'}", style="yellow" if below else "green")
 
 
+def _write_prefill(console: Console, rows: Sequence[Row]) -> None:
+    table = Table("arch", "kernel", box=None)
+    for column in ("matrix", "vector", "LDS", "cache", "of peak", "bound by", "card filled"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        times = (f"{row[name]:.0%}" for name in ("matrix", "vector", "lds", "cache"))
+        low, high = row["fraction_worst"], row["fraction_best"]
+        table.add_row(row["arch"], row["kernel"], *times, f"{low:.0%}–{high:.0%}", row["bound"], f"{row['filled']:.0%}")
+    console.print(table)
+    console.print("\nTimes against the wanted products' at the published peak of the matrix cores, two for a weight.")
+    console.print("A model, compared with no card: hipfire/kernels/prefill.py says what it leaves out.")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """What the compiled GPU kernels take, and with --roofline whether memory or instructions hold decoding up."""
     parser = argparse.ArgumentParser(prog="python -m hipfire.kernels.report", description=main.__doc__)
     parser.add_argument("--arch", action="append", choices=TARGETS, help="only this architecture; may be repeated")
     parser.add_argument("--kernel", default="", help="only kernels with this in their names")
-    parser.add_argument("--roofline", action="store_true", help="the model of the kernels that decode")
+    parser.add_argument("--roofline", action="store_true", help="the model of the linear kernels and of attention")
     parser.add_argument("--n-out", type=int, default=4096, help="outputs of the modelled matrix (default: 4096)")
+    parser.add_argument("--n-rows", type=int, default=1, help="rows of the modelled step (default: 1, decoding)")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     options = parser.parse_args(argv)
     archs = options.arch or TARGETS
     try:
-        found = (
-            roofline_rows(archs, options.kernel, options.n_out)
-            if options.roofline
-            else resource_rows(archs, options.kernel)
-        )
+        if not options.roofline:
+            found = resource_rows(archs, options.kernel)
+        elif options.n_rows == 1:
+            found = roofline_rows(archs, options.kernel, options.n_out)
+        else:
+            found = prefill_rows(archs, options.kernel, options.n_out, options.n_rows)
         rows = list(found)
-        attention = list(attention_rows(archs, options.kernel)) if options.roofline else []
+        decodes = options.roofline and options.n_rows == 1
+        attention = list(attention_rows(archs, options.kernel)) if decodes else []
     except StaleCounts as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -157,12 +197,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     # Into a file or a pipe the table goes as wide as it is.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    if options.roofline:
+    if decodes:
         if rows:
             _write_roofline(console, rows)
         if attention:
             console.print(f"\n{CAPTION} Times against that of reading the keys and values once:")
             console.print(attention_table(attention))
+    elif options.roofline:
+        _write_prefill(console, rows)
     else:
         console.print(_resource_table(rows))
     return 0

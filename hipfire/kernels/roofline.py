@@ -8,7 +8,7 @@ to deliver the weights at the card's published bandwidth:
   pessimistic: a SIMD starts vector, scalar and memory instructions of different waves side by side;
 - `cache`: the path from the caches to the registers, which carries the activations too;
 - `latency`: a wave asks for a round's weights, waits, works, and asks again; enough waves must be waiting (Little's
-  law), and there are no more than the matrix has row groups for. With an assumed LATENCY_S.
+  law), and there are no more than the matrix has outputs for. With an assumed LATENCY_S.
 
 The fraction of the bandwidth is the reciprocal of the largest of these: `best` without, `worst` with `issue`.
 
@@ -27,8 +27,6 @@ LATENCY_S = 800e-9
 """From asking the memory until the data is there, under load: an assumption for all cards, on the long side."""
 
 SLOW_TURNS = 4
-GROUP = 8
-"""Outputs of a workgroup (linear.hip)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -57,14 +55,14 @@ class Roofline:
         return max(times, key=lambda name: times[name])
 
 
-def roofline(counts: Counts, info: KernelInfo, card: Card, *, n_out: int) -> Roofline:
-    """Of a kernel that was compiled and counted for the card's architecture, on a matrix of `n_out` outputs."""
+def roofline(counts: Counts, info: KernelInfo, card: Card, *, n_workgroups: int) -> Roofline:
+    """Of a kernel that was compiled and counted for the card's architecture, on a matrix of so many workgroups."""
     memory_s = counts.weights_nbytes / card.bytes_per_s
     turns_per_s = card.n_simds * card.clock_hz / card.valu_cycles
     vector = vector_turns(counts)
     others = sum(n for name, n in counts.classes.items() if name not in VECTOR_CLASSES and name != "hint")
     path_per_s = card.n_compute_units * card.clock_hz * card.cache_bytes_per_cycle
-    waves_there_are = -(-n_out // GROUP) * -(-info.n_threads // info.wave_size)
+    waves_there_are = n_workgroups * -(-info.n_threads // info.wave_size)
     waves = min(card.n_simds * waves_per_simd(info, LIMITS[card.arch]), waves_there_are)
     round_s = counts.weights_nbytes / counts.rounds / (card.bytes_per_s / waves)
     # Between two requests a wave also runs a round's instructions.

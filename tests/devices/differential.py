@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hipfire.devices.base import CancelFlag, Device, Limits, Step
+from hipfire.dtypes import DTYPES
 from hipfire.program import ops
 from hipfire.program.program import Program
 
@@ -98,6 +99,32 @@ def compare(
         for executable in loaded:
             executable.close()
     return found
+
+
+def rounding_of(relative: float, *, exact: float = 2e-5) -> Tolerance:
+    """What each op may be off when products are off by `relative` of their rms, what is before them by `exact`."""
+
+    def tolerance(op: ops.Op) -> float:
+        if isinstance(op, ops.Embed | ops.RopeAngles):
+            return exact
+        # The largest products of a gate and its input are many times the rms, and so is their error.
+        return 5 * relative if isinstance(op, ops.Gated) else relative
+
+    return tolerance
+
+
+def tolerance_of(dtype: str) -> Tolerance:
+    """What an op of the HIP device may be off with weights of a format, keys and values in float32.
+
+    Float formats: the arithmetic is float32, only the order of additions differs; a gate's largest products are many
+    times the rms, and its error with them. Quantised ones: activations are
+    rounded to 16 bits, by at most half of a tile's largest / 32512. Where the largest is three times the rms, that is
+    3e-5 of a product's rms in the mean; the worst of some hundred outputs is five times that, after three products
+    twice that.
+    """
+    if DTYPES[dtype].is_quantised:
+        return rounding_of(5e-4, exact=1e-5)
+    return lambda op: 2e-5 if isinstance(op, ops.Gated) else 1e-5
 
 
 def assert_same(differences: Sequence[OpDifference]) -> None:

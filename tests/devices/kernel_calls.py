@@ -22,11 +22,11 @@ class KernelCalls:
     def __init__(self, device: HipDevice) -> None:
         self._device = device
         self._cleanup = ExitStack()
+        self._modules: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._runtime = Runtime(self._device.library, self._device.gpu.index)
         self._cleanup.callback(self._runtime.close)
-        self._modules = {name: self._runtime.load_module(code) for name, code in self._device.objects.items()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,6 +41,8 @@ class KernelCalls:
             runtime.upload(addresses[key], array.ctypes.data, array.nbytes)
         filled = fill(kernel, arguments | addresses)
         launch = (Launch * 1)()
+        if kernel.source not in self._modules:
+            self._modules[kernel.source] = runtime.load_module(self._device.objects[kernel.source])
         launch[0].function = runtime.function(self._modules[kernel.source], name)
         launch[0].arguments = ctypes.addressof(filled)
         launch[0].arguments_nbytes = ctypes.sizeof(filled)

@@ -1,13 +1,12 @@
 """The CPU device against the reference, op by op, and its promise: a row's bits depend on nothing but its sequence."""
 
 import threading
-from collections.abc import Callable
 from typing import NoReturn
 
 import attrs
 import numpy as np
 import pytest
-from devices.differential import assert_same, compare, joined, limits_for, make_step
+from devices.differential import assert_same, compare, joined, limits_for, make_step, rounding_of
 from devices.random_model import RandomModel
 from numpy.typing import NDArray
 
@@ -18,7 +17,6 @@ from hipfire.dtypes import DTYPES
 from hipfire.errors import DeviceError, StepCancelled
 from hipfire.kernels.library import OpKind
 from hipfire.kernels.select import machine_variants
-from hipfire.program import ops
 
 TOKENS = [(7 * i * i + 3 * i + 11) % 131 for i in range(75)]
 
@@ -35,18 +33,6 @@ SHAPES = [
 @pytest.fixture(params=machine_variants())
 def device(request: pytest.FixtureRequest) -> CpuDevice:
     return CpuDevice.open(2, variant=request.param)
-
-
-def rounding_of(relative: float) -> Callable[[ops.Op], float]:
-    """What each op may be off when inner products are off by `relative` of their rms."""
-
-    def tolerance(op: ops.Op) -> float:
-        if isinstance(op, ops.Embed | ops.RopeAngles):
-            return 2e-5
-        # The largest products of a gate and its input are many times the rms, and so is their error.
-        return 5 * relative if isinstance(op, ops.Gated) else relative
-
-    return tolerance
 
 
 def prompt_in_two_slots() -> list[Step]:

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 from devices.kernel_calls import KernelCalls
-from devices.q16 import ACTIVATIONS, integers, quantised
+from devices.products import linear, packed_matrix
+from devices.q16 import ACTIVATIONS, LAYOUTS, integers, product, quantised, unpacked
 from numpy.typing import NDArray
 
 from hipfire.devices.hip import HipDevice
+from hipfire.dtypes import DTYPES
 from hipfire.kernels.hip_table import Q16_TILE_NBYTES
+from hipfire.kernels.linear_kinds import QUANTISED_KINDS
 
 pytestmark = pytest.mark.slow  # the kernels are compiled
 
@@ -90,3 +93,42 @@ def test_attention_writes_its_rows_as_integers_too(hip_device: HipDevice, dim: i
     with KernelCalls(hip_device) as call:
         call("attention_join", (3, 2), partials=partials, out=out, out_q16=out_q16, dim=dim, **shared)
     assert_bits(out_q16, quantised(out))
+
+
+@pytest.mark.parametrize("dtype", LAYOUTS)
+def test_products_are_exact_sums_in_one_order(hip_device: HipDevice, dtype: str) -> None:
+    n_out = 43
+    for n_in in (DTYPES[dtype].block, 768, 3584 + DTYPES[dtype].block):
+        x_q16 = quantised(rows_of_all_kinds(5, n_in).clip(-1e30, 1e30))
+        packed = packed_matrix(hip_device, dtype, n_out, n_in)
+        expected = product(x_q16, unpacked(packed, dtype, n_in))[:, :n_out]
+        with KernelCalls(hip_device) as call:
+            for kind in QUANTISED_KINDS:
+                assert_bits(linear(call, f"{dtype}_{kind}", packed, x_q16, n_out), expected)
+
+
+def test_a_row_with_a_value_that_is_not_finite_is_seen_in_every_output(hip_device: HipDevice) -> None:
+    x = rows_of_all_kinds(5, 768).clip(-1e30, 1e30)
+    packed = packed_matrix(hip_device, "q6_k", 24, 768)
+    with KernelCalls(hip_device) as call:
+        expected = linear(call, "q6_k_x4", packed, quantised(x), 24)
+        for bad in (np.inf, np.nan):
+            x[3, 500] = bad
+            for kind in QUANTISED_KINDS:
+                found = linear(call, f"q6_k_{kind}", packed, quantised(x), 24)
+                assert np.isnan(found[3]).all()
+                assert_bits(np.delete(found, 3, axis=0), np.delete(expected, 3, axis=0))
+
+
+def test_a_bias_then_what_was_there_are_added(hip_device: HipDevice) -> None:
+    rng = np.random.default_rng(0)
+    n_out, x_q16 = 24, quantised(rng.standard_normal((2, 64)).astype(np.float32))
+    packed = packed_matrix(hip_device, "q8_0", n_out, 64)
+    bias = rng.standard_normal(n_out).astype(np.float32)
+    residual = rng.standard_normal((2, n_out)).astype(np.float32)
+    out = np.empty_like(residual)
+    shape = {"n_out": n_out, "n_in": 64, "width_out": n_out, "column": 0, "n_rows": 2}
+    with KernelCalls(hip_device) as call:
+        plain = linear(call, "q8_0_x1", packed, x_q16, n_out)
+        call("linear_q8_0_x1", (1, 2), packed=packed, x_q16=x_q16, bias=bias, residual=residual, out=out, **shape)
+    assert_bits(out, plain + bias + residual)

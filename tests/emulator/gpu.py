@@ -77,7 +77,7 @@ class GpuKernel:
 
     def __call__(
         self,
-        *arguments: NDArray[np.generic] | ctypes.c_int | ctypes.c_float,
+        *arguments: NDArray[np.generic] | ctypes.c_int | ctypes.c_float | ctypes.c_void_p,
         grid: Sequence[int],
         block: Sequence[int],
         lds_bytes: int = 0,

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from devices.differential import OpDifference, assert_same, compare, joined, make_step
+from devices.differential import OpDifference, assert_same, compare, joined, make_step, tolerance_of
 from devices.given_logits import assert_finds_the_best, assert_sees_what_is_not_finite, table_of
 from devices.random_model import RandomModel
 
@@ -23,10 +23,6 @@ from hipfire.kernels import build_hip
 pytestmark = pytest.mark.slow  # code objects are translated
 
 TOKENS = [(7 * i * i + 3 * i + 11) % 131 for i in range(200)]
-ROUNDING = 1e-5
-"""Part of an output's rms: the arithmetic is float32, only the order of additions differs."""
-ROUNDING_OF_PRODUCTS = 2e-5
-"""After a product with wide rows, whose rounding the gate behind it enlarges."""
 
 SHAPES = [
     RandomModel(n_heads=6, n_kv_heads=1, head_dim=24, n_embd=40, n_ff=52, tied=False, biases=True, n_layers=1),
@@ -35,9 +31,7 @@ SHAPES = [
 ]
 
 
-def differences(
-    device: HipDevice, model: RandomModel, steps: list[Step], kv_cache: str = "f32", rounding: float = ROUNDING
-) -> list[OpDifference]:
+def differences(device: HipDevice, model: RandomModel, steps: list[Step], kv_cache: str = "f32") -> list[OpDifference]:
     program, tensors = model.build()
     return compare(
         program,
@@ -46,7 +40,7 @@ def differences(
         actual=device,
         expected=ReferenceDevice.open(None),
         # Keys and values of 11 bits where they are float16.
-        tolerance=lambda op: rounding if kv_cache == "f32" else 5e-3,
+        tolerance=tolerance_of(model.dtype) if kv_cache == "f32" else lambda op: 5e-3,
         kv_cache=kv_cache,
     )
 
@@ -74,7 +68,7 @@ def test_a_context_of_several_chunks_is_the_references(open_hip: OpenDevice, arc
 def test_every_format_is_the_references(open_hip: OpenDevice, arch: str, dtype: str) -> None:
     model = RandomModel(dtype=dtype, n_embd=256, n_ff=256, n_heads=2, n_kv_heads=1, n_layers=1, n_vocab=41)
     steps = [make_step([3, 40, 30, 7, 39]), make_step([8], start=5)]
-    assert_same(differences(open_hip(arch), model, steps, rounding=ROUNDING_OF_PRODUCTS))
+    assert_same(differences(open_hip(arch), model, steps))
 
 
 def test_the_best_logits_are_found_on_the_device(open_hip: OpenDevice, arch: str) -> None:

@@ -29,6 +29,8 @@ INLINE int block_y() { return host_here.block[1]; }
 INLINE int block_z() { return host_here.block[2]; }
 INLINE int wave_size() { return host_wave_size; }
 INLINE void meet() { host_meet(0); }
+INLINE void meet_in_lds() { host_meet(0); }
+INLINE int uniform(int x) { return x; }
 
 /* Two buffers in turn, so that none is written while somebody may still read it. */
 template <int MASK> INLINE int word_from_lane_xor(int x)
@@ -39,6 +41,7 @@ template <int MASK> INLINE int word_from_lane_xor(int x)
     return host_exchanged[parity][self ^ MASK];
 }
 
+INLINE void ask_first() {}
 template <typename T> INLINE T opaque(T x) { return x; }
 INLINE int opaque_scalar(int x) { return x; }
 INLINE int after(int offset, float) { return offset; }

@@ -14,6 +14,7 @@ from hipfire.kernels.gpu_limits import CARDS, LIMITS, Card, waves_per_simd
 from hipfire.kernels.hip_table import KERNELS, TARGETS
 from hipfire.kernels.hsaco import code_objects
 from hipfire.kernels.instruction_counts import PATH, Counts, StaleCounts, instruction_class, load_nbytes, read_counts
+from hipfire.kernels.linear_kinds import choose_kind, kinds_of
 from hipfire.kernels.roofline import LATENCY_S, roofline
 
 KERNEL = KernelInfo(
@@ -88,20 +89,23 @@ def test_bytes_of_loads(instruction: str, nbytes: int) -> None:
 
 
 CARD = Card(
-    name="card", arch="gfx1100", n_compute_units=10, simds_per_unit=2, clock_hz=1e9, bytes_per_s=100e9, valu_cycles=1
-)
+    name="card", arch="gfx1100", n_compute_units=10, simds_per_unit=2, clock_hz=1e9, bytes_per_s=100e9, valu_cycles=1,
+    matrix_ops_per_cycle=512,
+)  # fmt: skip
 COUNTS = Counts(
     n_weights=100_000,
+    n_rows=1,
     weights_nbytes=100_000,
     classes={"convert": 6000, "slow": 1000, "memory": 2000, "scalar": 3000, "hint": 9999},
     lane_nbytes=10_000,
+    lds_nbytes=0,
     rounds=100,
 )
 
 
 def test_the_roofline_is_made_of_its_counts() -> None:
     # The memory takes a microsecond; 20 SIMDs 10,000 turns in half of it.
-    found = roofline(COUNTS, KERNEL, CARD, n_out=1 << 20)
+    found = roofline(COUNTS, KERNEL, CARD, n_workgroups=1 << 17)
     assert found.vector == pytest.approx(0.5)
     assert found.issue == pytest.approx(0.75)
     assert found.cache == pytest.approx(10_000 * 32 / (10 * 64) / 1000)
@@ -111,16 +115,18 @@ def test_the_roofline_is_made_of_its_counts() -> None:
 
 
 def test_the_fraction_is_that_of_the_slowest() -> None:
-    found = roofline(attrs.evolve(COUNTS, classes={"convert": 20_000, "scalar": 20_000}), KERNEL, CARD, n_out=1 << 20)
+    found = roofline(
+        attrs.evolve(COUNTS, classes={"convert": 20_000, "scalar": 20_000}), KERNEL, CARD, n_workgroups=1 << 17
+    )
     assert (found.bound, found.best, found.worst) == ("memory", 1.0, pytest.approx(0.5))
-    found = roofline(COUNTS, KERNEL, attrs.evolve(CARD, valu_cycles=4), n_out=1 << 20)
+    found = roofline(COUNTS, KERNEL, attrs.evolve(CARD, valu_cycles=4), n_workgroups=1 << 17)
     assert (found.bound, found.best, found.worst) == ("vector", pytest.approx(0.5), pytest.approx(1 / 3))
 
 
 def test_a_small_matrix_does_not_fill_a_card() -> None:
-    found = roofline(COUNTS, KERNEL, CARD, n_out=9)
+    found = roofline(COUNTS, KERNEL, CARD, n_workgroups=2)
     # Two workgroups of four waves instead of 320.
-    assert found.latency == pytest.approx(320 / 8 * roofline(COUNTS, KERNEL, CARD, n_out=1 << 20).latency)
+    assert found.latency == pytest.approx(320 / 8 * roofline(COUNTS, KERNEL, CARD, n_workgroups=1 << 17).latency)
     assert found.bound == "latency"
     assert found.worst == found.best < 0.1
 
@@ -128,7 +134,13 @@ def test_a_small_matrix_does_not_fill_a_card() -> None:
 def test_the_counts_are_of_the_committed_objects() -> None:
     # If not: run benchmarks/gpu_instructions.py.
     for card in CARDS:
-        assert read_counts(card.arch).keys() == DTYPES.keys()
+        counted = {
+            f"linear_{name}_{kind}"
+            for name, dtype in DTYPES.items()
+            for kind, of in kinds_of(dtype).items()
+            if of.n_rows == 1 or kind == "matrix"
+        }
+        assert read_counts(card.arch).keys() == counted
 
 
 def test_attention_is_counted_as_it_is_committed() -> None:
@@ -163,7 +175,7 @@ def test_counts_of_other_attention_are_refused(tmp_path: Path) -> None:
 
 def test_counts_of_other_objects_are_refused(tmp_path: Path) -> None:
     document = json.loads(PATH.read_text())
-    document["objects"]["gfx1100"] = "0" * 64
+    document["objects"]["gfx1100"]["linear"] = "0" * 64
     stale = tmp_path / "counts.json"
     stale.write_text(json.dumps(document))
     with pytest.raises(StaleCounts, match="another build"):
@@ -184,7 +196,29 @@ def test_filters_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].split()[:2] == ["gfx942", "rms_norm"]
     assert report.main(["--roofline", "--arch", "gfx942", "--kernel", "q4_0", "--n-out", "64"]) == 0
     printed = capsys.readouterr().out
-    assert "linear_q4_0_x1" in printed
+    assert "linear_q4_0_few" in printed
     assert "0.562" in printed
     assert "A matrix of 64 outputs" in printed
     assert "(latency)" in printed
+
+
+def test_a_matrix_with_too_few_outputs_for_the_card_gets_more_lanes() -> None:
+    q4_0, f16 = DTYPES["q4_0"], DTYPES["f16"]
+    assert choose_kind(q4_0, n_out=3199, n_rows=1, arch="gfx1100", n_compute_units=100) == "few"
+    assert choose_kind(q4_0, n_out=3200, n_rows=1, arch="gfx1100", n_compute_units=100) == "x1"
+    assert choose_kind(q4_0, n_out=8, n_rows=2, arch="gfx1100", n_compute_units=100) == "x4"
+    assert choose_kind(q4_0, n_out=8, n_rows=500, arch="gfx1100", n_compute_units=100) == "x4"
+    assert choose_kind(f16, n_out=8, n_rows=1, arch="gfx1100", n_compute_units=100) == "x1"
+
+
+def test_prefill_has_a_table_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--roofline", "--n-rows", "64", "--n-out", "256", "--arch", "gfx942", "--kernel", "q4_0"]
+    assert report.main(asked) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "gfx942" in line)
+    # Two workgroups on 304 compute units.
+    assert row.split()[1] == "linear_q4_0_matrix"
+    assert row.split()[-1] == "1%"
+    assert report.main([*asked, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["matrix"] == 1
+    assert 0 < found["fraction_worst"] < found["fraction_best"] <= 1

@@ -106,6 +106,17 @@ static struct tile_view view_tile(const struct op *op, int64_t slot, int kv_head
     return view;
 }
 
+/* A few queries are through with a tile before the hardware's prefetchers have seen what they ask for. */
+static void prefetch_tile(const struct op *op, int64_t slot, int kv_head, int64_t first)
+{
+    const uint8_t *keys = kv_tile_at(op, op->keys, slot, kv_head, first), *values = kv_tile_at(op, op->values, slot, kv_head, first);
+    const int64_t nbytes = kv_tile_nbytes(op->kv_format, op->head_dim);
+    for (int64_t line = 0; line < nbytes; line += 64) {
+        __builtin_prefetch(keys + line);
+        __builtin_prefetch(values + line);
+    }
+}
+
 /* Whether each lane sees position `t` of a tile. */
 INLINE i32x16 sees(const struct lanes *lanes, const struct tile_view *tile, int t)
 {
@@ -315,6 +326,8 @@ void attend_to_integers(const struct op *op, const struct step *step, const stru
         lanes[i / LANES] = open_lanes(op, step, item, i, &at);
     const int64_t begin = first_seen(op, step->positions[item->row]), end = step->positions[item->end - 1] + 1;
     for (int64_t first = begin / KV_TILE * KV_TILE; first < end; first += KV_TILE) {
+        if (first + KV_TILE < end)
+            prefetch_tile(op, step->slots[item->row], kv_head, first + KV_TILE);
         const struct tile_view tile = view_tile(op, step->slots[item->row], kv_head, first, &at);
         for (int i = 0; i < n; i += LANES)
             attend_lanes(op, lanes + i / LANES, &tile);

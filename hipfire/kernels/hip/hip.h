@@ -50,6 +50,9 @@ template <int MASK> INLINE int word_from_lane_xor(int x)
 
 INLINE float exp2_of(float x) { return __builtin_exp2f(x); }
 
+/* The loads before this are begun before what comes after it. */
+INLINE void ask_first() { __builtin_amdgcn_sched_barrier(0); }
+
 /* Memory that nobody writes while the kernel runs, read at addresses that a wave's threads have in common: it goes through
  * the scalar cache into scalar registers. */
 template <typename T> INLINE const CONSTANT T *constant(const T *p) { return (const CONSTANT T *)(uintptr_t)p; }
@@ -110,6 +113,41 @@ template <int MASK, typename T> INLINE T from_lane_xor(T x)
     return __builtin_bit_cast(T, word_from_lane_xor<MASK>(__builtin_bit_cast(int, x)));
 }
 
+/* sum and the products of the signed bytes of two words. */
+INLINE int dot4(uint32_t a, uint32_t b, int sum)
+{
+#if __has_builtin(__builtin_amdgcn_sudot4)
+    return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, sum, false);
+#elif __has_builtin(__builtin_amdgcn_sdot4)
+    return __builtin_amdgcn_sdot4((int)a, (int)b, sum, false);
+#else
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += (int8_t)(a >> shift) * (int8_t)(b >> shift);
+    return sum;
+#endif
+}
+
+/* The sum of products of signed bytes w with integers of 16 bits, 256 hi + lo. */
+struct wide_sum {
+    int hi, lo;
+};
+
+INLINE wide_sum dot4_wide(uint32_t w, uint32_t hi, uint32_t lo, wide_sum sum)
+{
+#if __has_builtin(__builtin_amdgcn_sudot4) || __has_builtin(__builtin_amdgcn_sdot4)
+    return {dot4(w, hi, sum.hi), dot4(w, lo, sum.lo)};
+#else
+#ifndef HIPFIRE_HOST
+    /* For every row anew: the bytes of a tile as words, kept for the next row, would not fit the registers. */
+    asm volatile("" : "+v"(w));
+#endif
+    for (int shift = 0; shift < 32; shift += 8)
+        sum.lo += (int8_t)(w >> shift) * ((int8_t)(hi >> shift) * 256 + (int8_t)(lo >> shift));
+    return sum;
+#endif
+}
+
+INLINE int total(wide_sum sum) { return sum.hi * 256 + sum.lo; }
 enum { MAX_HEAD_DIM = 512 };
 
 INLINE float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

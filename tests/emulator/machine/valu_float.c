@@ -210,27 +210,25 @@ PACKED(V_PK_MAX_I16, 2, S, (u32), a > b ? a : b)
 PACKED(V_PK_MIN_U16, 2, W, (u32), a < b ? a : b)
 PACKED(V_PK_MAX_U16, 2, W, (u32), a > b ? a : b)
 
-/* Pairs of f32 on CDNA: OPSEL and OPSEL_HI choose the word of each source's pair; whether the other was ever written does
- * not matter. */
+/* Pairs of f32 on CDNA: OPSEL and OPSEL_HI choose the word of each source's pair; the other word need not be written. */
 static void pair_words(Wave *w, const Insn *i, int n, u32 select, u32 flip, f32 *to) {
-    _Alignas(64) u64 room[LANES_MAX];
-    u64 taint = w->taint;
-    const u64 *pairs = get_L(w, i, n, room);
-    if (i->src[n] >= VGPR) w->taint = taint | w->undefined[ROW(i->src[n]) + select];
-    EACH_LANE(w) to[l] = as_f32((u32)(pairs[l] >> (select ? 32 : 0)) ^ flip << 31);
+    u32 reg = i->src[n] + select, bits = i->src[n] < VGPR ? (u32)(scalar(w, i, n, 2) >> (select ? 32 : 0)) : 0;
+    const u32 *row = i->src[n] < VGPR ? NULL : row_of(w, i, reg);
+    if (row) fetch_check(w, i, ROW(reg));
+    EACH_LANE(w) to[l] = as_f32((row ? row[l] : bits) ^ flip << 31);
 }
 #define PAIRS(NAME, N, EXPR) OP(NAME) { \
     _Alignas(64) f32 x[3][LANES_MAX]; \
     _Alignas(64) u32 out[2][LANES_MAX]; \
-    u64 before = w->taint, taint[2]; \
+    u64 taint[2]; \
     for (int half = 0; half < 2; half++) { \
         u32 select = half ? i->opsel_hi : i->opsel, flip = half ? i->neg_hi : i->neg; \
-        w->taint = before; \
+        w->taint = 0; \
         for (int n = 0; n < N; n++) pair_words(w, i, n, select >> n & 1, flip >> n & 1, x[n]); \
         EACH_LANE(w) { f32 a = x[0][l], b = x[1][l], c = x[N - 1][l]; (void)c; out[half][l] = as_u32(EXPR); } \
         taint[half] = w->taint; \
     } \
-    for (int half = 0; half < 2; half++) { \
+    for (u32 half = 0; half < 2; half++) { \
         w->taint = taint[half]; \
         put_word(w, i, i->dst + half, out[half]); \
     } \
