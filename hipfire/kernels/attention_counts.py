@@ -22,4 +22,4 @@ def read_attention_counts(arch: str, path: Path = PATH) -> dict[str, Counts]:
     if document["objects"][arch] != hashlib.sha256(code_objects(arch)["attention"]).hexdigest():
         raise StaleCounts(f"{path.name} is of another build: run benchmarks/gpu_attention.py")
     n_elements = 2 * N_POSITIONS * N_KV_HEADS * HEAD_DIM
-    return {kernel: Counts(n_weights=n_elements, **row) for kernel, row in document["counts"][arch].items()}
+    return {kernel: Counts(n_weights=n_elements, n_rows=1, **row) for kernel, row in document["counts"][arch].items()}

@@ -1,9 +1,9 @@
 """What the compiled GPU kernels are like: `python -m hipfire.kernels.report`, in a checkout.
 
 Registers, memory, occupancy and code size of every kernel for every architecture; with --roofline what the linear
-kernels should reach on some cards, decoding (kernels/roofline.py says what that is worth) or with --n-rows for a
-prompt (kernels/prefill.py). Reads the committed objects and
-the committed instruction counts, needs no GPU, and runs nothing.
+kernels and attention should reach on some cards, decoding (kernels/roofline.py says what that is worth), or with
+--n-rows the linear ones for a prompt (kernels/prefill.py). Reads the committed objects and the committed instruction
+counts, needs no GPU, and runs nothing.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hipfire.dtypes import DTYPES, DType
+from hipfire.kernels.attention_report import CAPTION, attention_rows, attention_table
 from hipfire.kernels.code_object import KernelInfo, code_sizes, read_kernels
 from hipfire.kernels.gpu_limits import CARDS, LIMITS, Card, waves_per_simd
 from hipfire.kernels.hip_table import TARGETS
@@ -144,9 +145,7 @@ def _write_roofline(console: Console, rows: Sequence[Row]) -> None:
     console.print(_roofline_table(rows))
     console.print("\nTimes against the memory's: 100% is as long as the weights take at the published bandwidth.")
     console.print("A model, compared with no card: hipfire/kernels/roofline.py says what it leaves out.")
-    console.print(
-        f"A matrix of {rows[0]['n_out']} outputs. Below {AIM:.0%} if no instructions overlap:" if rows else ""
-    )
+    console.print(f"A matrix of {rows[0]['n_out']} outputs. Below {AIM:.0%} if no instructions overlap:")
     for arch in dict.fromkeys(row["arch"] for row in rows):
         below = [
             f"{row['kernel']} {row['fraction_worst']:.0%} ({row['bound']})"
@@ -174,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hipfire.kernels.report", description=main.__doc__)
     parser.add_argument("--arch", action="append", choices=TARGETS, help="only this architecture; may be repeated")
     parser.add_argument("--kernel", default="", help="only kernels with this in their names")
-    parser.add_argument("--roofline", action="store_true", help="the model of the linear kernels")
+    parser.add_argument("--roofline", action="store_true", help="the model of the linear kernels and of attention")
     parser.add_argument("--n-out", type=int, default=4096, help="outputs of the modelled matrix (default: 4096)")
     parser.add_argument("--n-rows", type=int, default=1, help="rows of the modelled step (default: 1, decoding)")
     parser.add_argument("--json", action="store_true", help="one JSON document")
@@ -188,16 +187,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             found = prefill_rows(archs, options.kernel, options.n_out, options.n_rows)
         rows = list(found)
+        decodes = options.roofline and options.n_rows == 1
+        attention = list(attention_rows(archs, options.kernel)) if decodes else []
     except StaleCounts as error:
         sys.stderr.write(f"{error}\n")
         return 1
     if options.json:
-        json.dump(rows, sys.stdout, indent=1)
+        json.dump(rows + attention, sys.stdout, indent=1)
         return 0
     # Into a file or a pipe the table goes as wide as it is.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    if options.roofline and options.n_rows == 1:
-        _write_roofline(console, rows)
+    if decodes:
+        if rows:
+            _write_roofline(console, rows)
+        if attention:
+            console.print(f"\n{CAPTION} Times against that of reading the keys and values once:")
+            console.print(attention_table(attention))
     elif options.roofline:
         _write_prefill(console, rows)
     else:

@@ -7,7 +7,8 @@ import attrs
 import pytest
 
 from hipfire.dtypes import DTYPES
-from hipfire.kernels import report
+from hipfire.kernels import attention_counts, report
+from hipfire.kernels.attention_counts import read_attention_counts
 from hipfire.kernels.code_object import KernelInfo, read_kernels
 from hipfire.kernels.gpu_limits import CARDS, LIMITS, Card, waves_per_simd
 from hipfire.kernels.hip_table import KERNELS, TARGETS
@@ -140,6 +141,36 @@ def test_the_counts_are_of_the_committed_objects() -> None:
             if of.n_rows == 1 or kind == "matrix"
         }
         assert read_counts(card.arch).keys() == counted
+
+
+def test_attention_is_counted_as_it_is_committed() -> None:
+    # If not: run benchmarks/gpu_attention.py.
+    for card in CARDS:
+        assert read_attention_counts(card.arch).keys() == {"attention_f16_x4", "attention_q8_x4"}
+
+
+def test_attention_has_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--roofline", "--arch", "gfx942", "--kernel", "attention"]
+    assert report.main([*arguments, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["kernel"], row["bytes_per_element"]) for row in rows] == [
+        ("attention_f16_x4", 2.0),
+        ("attention_q8_x4", 1.0625),
+    ]
+    assert report.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "over 2000 positions" in printed
+    assert "attention_q8_x4" in printed
+    assert "A matrix" not in printed
+
+
+def test_counts_of_other_attention_are_refused(tmp_path: Path) -> None:
+    document = json.loads(attention_counts.PATH.read_text())
+    document["objects"]["gfx1100"] = "0" * 64
+    stale = tmp_path / "counts.json"
+    stale.write_text(json.dumps(document))
+    with pytest.raises(StaleCounts, match="gpu_attention"):
+        read_attention_counts("gfx1100", stale)
 
 
 def test_counts_of_other_objects_are_refused(tmp_path: Path) -> None:
