@@ -42,7 +42,7 @@ def test_the_table_says_on_what_it_was_measured(shared_serve: Serve) -> None:
     )
     lines = done.stdout.splitlines()
     assert lines[0] == f"{TINY}  F32, 1 MB"
-    assert re.fullmatch(r"cpu \(.+ threads?\), f16 KV cache", lines[1])
+    assert re.fullmatch(r"cpu \(.+ threads?\), q16 KV cache", lines[1])
     assert re.fullmatch(r"loaded in \d+\.\d\d s", lines[2])
     for name in ("prefill +16 ", "decode +4 ", "first token +16 "):
         assert re.search(rf"^{name} +[\d,]+\.\d (tok/s|ms) +0\.0 %", done.stdout, flags=re.MULTILINE)
